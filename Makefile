@@ -1,0 +1,56 @@
+# Every target makes the virtual environment it needs from the system's Python and requirements.lock.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help env demo test test-fast check format bench parity lock clean
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+env: $(READY) ## Make the virtual environment
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Inspect Fleet needs Python 3.11 or newer; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+	@grep -A 40 '^uv==' requirements.lock | sed -n '1p;/^    --hash/p;/^    #/q' > $(VENV)/uv.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(VENV)/uv.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@touch $@
+
+demo: $(READY) ## Run the example eval on a local cloud of two instances
+	@$(BIN)/python -m examples.demo
+
+test: $(READY) ## All tests: fast ones first, then whole runs on the local cloud
+	$(BIN)/python -m pytest -m "not cloud and not docker and not browser"
+	$(BIN)/python -m pytest -m "cloud or docker or browser"
+
+test-fast: $(READY) ## Tests that start no server
+	$(BIN)/python -m pytest -m "not cloud and not docker and not browser"
+
+check: $(READY) ## Format, lint, types, rooms, shell scripts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+	@set -e; scripts=$$(git ls-files '*.sh' .ci/run); \
+	  $(BIN)/shellcheck $$scripts; $(BIN)/shfmt -d -i 4 $$scripts
+
+format: $(READY) ## Format code and scripts
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/shfmt -w -i 4 $$(git ls-files '*.sh' .ci/run)
+
+parity: $(READY) ## Public evals on the fleet and with plain Inspect, compared field by field
+	@$(BIN)/python -m tests.parity
+
+bench: $(READY) ## Ratios, ours beside the plain way, taken in one run
+	@$(BIN)/python -m tests.bench
+
+lock: $(READY) ## Resolve the dependencies again
+	$(BIN)/uv pip compile pyproject.toml --extra dev --python-version 3.11 --generate-hashes --universal \
+	  --no-header --quiet --upgrade -o requirements.lock
+
+clean: ## Remove what the targets made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache dist

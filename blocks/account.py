@@ -1,0 +1,34 @@
+"""Where fleets run: the names of an account's resources, kept in one Prefect block that `fleet setup` writes."""
+
+from __future__ import annotations
+
+from prefect.blocks.core import Block
+from pydantic import Field
+
+
+class FleetAccount(Block):
+    """The AWS resources that every run of this deployment shares."""
+
+    _block_type_name = "Fleet Account"
+    _block_type_slug = "fleet-account"
+    _description = (
+        "Names of the AWS resources that Inspect Fleet uses: bucket, instance profile, network, worker image."
+    )
+
+    region: str = Field(
+        default="us-east-1", description="Region of the bucket and, unless a run says otherwise, of its fleet."
+    )
+    bucket: str = Field(description="Bucket for artifacts, results and logs.")
+    prefix: str = Field(default="inspect-fleet", description="Prefix of every key in the bucket.")
+    instance_profile: str = Field(default="inspect-fleet-worker", description="Instance profile of the workers.")
+    security_groups: list[str] = Field(
+        default=[], description="Security groups of the workers; none may allow inbound traffic."
+    )
+    subnets: list[str] = Field(default=[], description="Subnets in the order they are tried; empty: the default VPC's.")
+    parameter_path: str = Field(
+        default="/inspect-fleet/instances", description="Path in SSM under which each instance's secrets are written."
+    )
+    image_parameter: str = Field(
+        default="/inspect-fleet/worker-image", description="SSM parameter that names the worker image."
+    )
+    work_pool: str = Field(default="ec2", description="Work pool of type ec2 on which workers are launched.")

@@ -1,0 +1,50 @@
+"""How a fleet is launched: the options a person sets with `--ec2-arg key=value`, in the UI's form, or in a schedule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+
+class Ec2Config(BaseModel):
+    """Options of the fleet. A new knob is a field here and never a flag of the command."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    instance_type: str = Field(default="c7i.4xlarge", description="EC2 instance type that is tried first.")
+    instance_type_fallbacks: list[str] = Field(
+        default=[], description="Types tried next, in order, where there is no capacity (a list, or comma-separated)."
+    )
+    region: str = Field(default="us-east-1", description="AWS region of the fleet.")
+    max_workers: int = Field(default=24, ge=1, description="Most instances at a time.")
+    concurrency_per_worker: int = Field(
+        default=32, ge=1, description="Most jobs at a time on one instance; starts at 10 and follows the rate limits."
+    )
+    estimate: bool = Field(default=False, description="Say what the run would cost, and end there.")
+    auto_confirm: bool = Field(default=False, description="Launch without waiting for a person to approve.")
+    new_fleet: bool = Field(default=False, description="Start over: use no result of an earlier run of this request.")
+    spot: bool = Field(default=False, description="Use spot capacity, on-demand where there is none.")
+    ami: str | None = Field(
+        default=None,
+        description="Worker image: an AMI id, or an SSM parameter that names one; empty: the account's own.",
+    )
+    worker_user: str = Field(default="root", min_length=1, description="User that runs the jobs on an instance.")
+    worker_setup: str | None = Field(
+        default=None, description="Local script that each instance runs as root before it takes jobs."
+    )
+    lease_seconds: int = Field(
+        default=60, ge=5, le=43_200, description="Seconds after which a silent instance's jobs go to another one."
+    )
+    idle_seconds: int = Field(default=60, ge=1, description="Seconds without a job after which an instance ends.")
+    boot_seconds: int = Field(
+        default=900, ge=10, description="Seconds an instance may take from launch to its first step."
+    )
+    max_hours: float = Field(
+        default=24.0, gt=0, description="Hours after which an instance powers itself off, come what may."
+    )
+
+    @field_validator("instance_type_fallbacks", mode="before")
+    @classmethod
+    def _from_commas(cls, value: Any) -> Any:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value

@@ -1,0 +1,188 @@
+"""The documents of one eval on its way: manifest, job messages, job results, worker orders and events.
+
+S3 holds the truth under `<prefix>/evals/<eval id>/` (`layout.py` names the keys); queue messages only point at it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, JsonValue
+
+from fleet.evals.request import ModelSpec, SolverSpec, TaskSpec
+from fleet.wire import Wire
+
+EvalId = str
+"""Deterministic identity of a plan: `<task slug>-<16 hex digits>`."""
+JobId = str
+"""`<position, six digits>-<eight hex digits of the pairs' digest>`: unique within an eval, sorts in plan order."""
+
+
+class SampleRef(Wire):
+    """One (sample, epoch) pair, and what the sample held when it was planned."""
+
+    id: int | str
+    epoch: int = Field(ge=1)
+    digest: str
+    """SHA-256 (first 16 hex digits) of the sample's content; checked where it runs."""
+
+
+class Job(Wire):
+    """A unit of work: one queue message, one result object."""
+
+    job: JobId
+    samples: list[SampleRef]
+    """In plan order (epoch-major). Empty exactly when `whole`."""
+    whole: bool = False
+    """The task can't be split by sample: run it as it is, all samples and epochs."""
+
+
+class EnvironmentSpec(Wire):
+    """A job environment by content: equal specs are equal environments, wherever they are built."""
+
+    python: str
+    """`3.11`, or a full version."""
+    lock: str
+    """The resolved requirements, as text: exact versions, no index address."""
+    source: str | None = None
+    """SHA-256 of the source archive (a .tar.gz), which is found as an artifact of that name."""
+    installable: bool = False
+    """The source has a pyproject.toml or setup.py and is installed (editable), not only put beside the tasks."""
+
+
+class EvalManifest(Wire):
+    """All that workers need to run the jobs of one eval, and all that a resume compares. Written once, before any job."""
+
+    VERSION: ClassVar[int | None] = 1
+
+    version: Literal[1] = 1
+    eval_id: EvalId
+    task: TaskSpec
+    model: ModelSpec
+    solver: SolverSpec | None
+    eval_config: dict[str, JsonValue]
+    """As the runner takes it: the request's, with an explicit seed where samples are shuffled."""
+    generate_config: dict[str, JsonValue]
+    tags: list[str]
+    metadata: dict[str, JsonValue]
+    environment: EnvironmentSpec
+    needs_docker: bool
+    sample_ids: list[int | str]
+    """In dataset order: with `epochs`, the order of the merged log."""
+    epochs: int = Field(ge=1)
+    jobs: list[Job]
+    identity: dict[str, str]
+    """What the eval id hashes, by name (task, model, config, source, packages, samples, …), each as a short digest."""
+
+
+class JobMessage(Wire):
+    """A job on the work queue."""
+
+    VERSION: ClassVar[int | None] = 1
+
+    version: Literal[1] = 1
+    eval_id: EvalId
+    job: JobId
+    failures: int = Field(default=0, ge=0)
+    """Attempts that count. Spot interruptions and lost instances don't."""
+
+
+class SampleRecord(Wire):
+    """What the merge needs of one finished sample without inflating it: Inspect's own JSON, uncut."""
+
+    id: int | str
+    epoch: int
+    scores: dict[str, Any] | None = None
+    metadata: dict[str, Any] = {}
+    error: dict[str, Any] | None = None
+
+
+class JobResult(Wire):
+    """The summary that travels inside a job's log, as the zip member `fleet.json`: one object, so one atomic put."""
+
+    VERSION: ClassVar[int | None] = 1
+    MEMBER: ClassVar[str] = "fleet.json"
+
+    version: Literal[1] = 1
+    eval_id: EvalId
+    job: JobId
+    samples: list[SampleRecord]
+    started_at: str
+    completed_at: str
+    """ISO 8601, from the log's own stats."""
+    model_usage: dict[str, dict[str, Any]] = {}
+    role_usage: dict[str, dict[str, Any]] = {}
+    """From the log's stats, not from its samples: attempts that were thrown away count only there."""
+    instance: str = ""
+    seconds: float = 0.0
+
+
+class JobFailure(Wire):
+    """Why a job will not be tried again: `failures/<job>/<attempt>.json`."""
+
+    VERSION: ClassVar[int | None] = 1
+
+    version: Literal[1] = 1
+    eval_id: EvalId
+    job: JobId
+    attempt: int
+    final: bool
+    kind: str
+    """The class of the error: a name from `attempts.py`, never a text."""
+    why: str
+    instance: str
+    at: str
+
+
+class WorkerOrder(Wire):
+    """What a fleet worker is told: ids, names and addresses only. The one parameter of the flow `fleet_worker`."""
+
+    VERSION: ClassVar[int | None] = 1
+
+    version: Literal[1] = 1
+    run: str
+    """Flow run id of the `run_eval` that launched this fleet."""
+    region: str
+    bucket: str
+    prefix: str
+    eval_ids: list[EvalId]
+    environment: EnvironmentSpec
+    work_queue: str
+    events_queue: str
+    """Queue URLs."""
+    secrets_parameter: str
+    """The parameter's path without the instance id: the worker appends `/<instance id>`. Empty: the run has no secrets."""
+    needs_docker: bool = False
+    concurrency: int = Field(default=32, ge=1)
+    lease_seconds: int = Field(default=60, ge=5, le=43_200)
+    """How long a job stays hidden from other workers; renewed each third of it."""
+    idle_seconds: int = Field(default=60, ge=1)
+    """Seconds without a job after which the worker ends."""
+    worker_user: str = "root"
+    worker_setup: str | None = None
+    """SHA-256 of the setup script among the artifacts."""
+    rates: str | None = None
+    """SHA-256 of the model rate table among the artifacts."""
+
+
+EventKind = Literal[
+    "booted", "secrets_fetched", "job_started", "job_done", "job_failed", "rate_limited", "given_back", "beat", "ended"
+]
+
+
+class WorkerEvent(Wire):
+    """What a worker tells its controller by the events queue. A hint: progress is shown from it, nothing is decided by it alone."""
+
+    VERSION: ClassVar[int | None] = 1
+
+    version: Literal[1] = 1
+    kind: EventKind
+    worker: str
+    """Flow run id of the fleet worker."""
+    instance: str
+    at: float
+    """Seconds since the epoch, by the worker's clock."""
+    eval_id: EvalId | None = None
+    job: JobId | None = None
+    detail: dict[str, JsonValue] = {}
+    """job_done: `seconds`, `samples`, `errors`, `tokens`. beat: `slots`, `running`. ended: `why`."""
