@@ -1,0 +1,192 @@
+"""What it means when AWS doesn't do as asked: error codes in named sets, and one family of errors for every room.
+
+A failure is classed by its code alone, never by its text. botocore's own errors stay inside `fleet.aws`: callers see
+
+    AwsRefused            any failure of a call; `code` says which
+    ├── Throttled         asked too often: the same call may be good later
+    ├── Denied            the identity lacks a permission
+    ├── CredentialsBad    no credentials, or ones that AWS doesn't take (any more)
+    └── Unreachable       no answer: network, address, or time
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from fleet.errors import FleetError
+
+if TYPE_CHECKING:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+THROTTLED = frozenset(
+    {
+        "BandwidthLimitExceeded",
+        "EC2ThrottledException",
+        "PriorRequestNotComplete",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "SlowDown",
+        "ThrottledException",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequestsException",
+        "TooManyUpdates",
+    }
+)
+"""Asked too often. The first eleven are botocore's; the last is SSM's, for two writers of one parameter."""
+
+DENIED = frozenset(
+    {
+        "403",  # a HEAD has no body, so that S3 can only answer with the status
+        "AccessDenied",
+        "AccessDeniedException",
+        "AuthFailure",  # EC2: also for an image or a subnet that another account doesn't share
+        "AuthorizationError",
+        "UnauthorizedException",
+        "UnauthorizedOperation",
+    }
+)
+"""The identity is known and may not do this."""
+
+BAD_CREDENTIALS = frozenset(
+    {
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "IncompleteSignature",
+        "InvalidAccessKeyId",
+        "InvalidClientTokenId",
+        "InvalidToken",
+        "RequestExpired",
+        "SignatureDoesNotMatch",
+        "TokenRefreshRequired",
+        "UnrecognizedClientException",
+    }
+)
+"""The identity isn't known, or no longer."""
+
+NO_CREDENTIALS = frozenset(
+    {
+        "CredentialRetrievalError",
+        "NoCredentialsError",
+        "PartialCredentialsError",
+        "ProfileNotFound",
+        "SSOTokenLoadError",
+        "TokenRetrievalError",
+        "UnauthorizedSSOTokenError",
+    }
+)
+"""botocore's errors, by class name, for credentials that are missing before anything was asked."""
+
+NO_ANSWER = frozenset(
+    {
+        "ConnectTimeoutError",
+        "ConnectionClosedError",
+        "ConnectionError",
+        "EndpointConnectionError",
+        "HTTPClientError",
+        "IncompleteReadError",
+        "ProxyConnectionError",
+        "ReadTimeoutError",
+        "ResponseStreamingError",
+        "SSLError",
+    }
+)
+"""botocore's errors, by class name, for an answer that didn't come, or not whole."""
+
+
+class AwsRefused(FleetError):
+    """AWS didn't do as asked. Raised for codes without a class of their own; the base of those that have one."""
+
+    service: str
+    operation: str
+    """The API operation, such as PutParameter; empty where nothing was asked yet."""
+    code: str
+    """AWS's error code; for an answer that never came, the class of botocore's error."""
+    target: str
+    """What it was asked about: a name, an id, an address, with the region where that helps."""
+    why: str
+
+    def message(self) -> str:
+        """One line: the call, what it was about, and AWS's own words."""
+        call = f"{self.service} {self.operation}".strip()
+        about = f" of {self.target}" if self.target else ""
+        return f"{call}{about} failed: {self.code}{f': {self.why}' if self.why else ''}"
+
+
+class Throttled(AwsRefused):
+    """Asked too often, and botocore's retries didn't help: wait, then ask again."""
+
+
+class Denied(AwsRefused):
+    """The AWS identity lacks the permission: give it, or use another identity."""
+
+
+class CredentialsBad(AwsRefused):
+    """No AWS credentials, or expired or unknown ones: log in again."""
+
+    def message(self) -> str:
+        """One line, with what helps."""
+        return f"{super().message()}. Renew the AWS credentials (`aws sso login`, or the AWS_* variables)"
+
+
+class Unreachable(AwsRefused):
+    """No answer from AWS: network, region name or endpoint address."""
+
+
+def refused(
+    error: ClientError | BotoCoreError, *, service: str, target: str = "", why: str | None = None
+) -> AwsRefused:
+    """The error of this family that `error` is, not raised yet. `why` stands in for AWS's own words."""
+    from botocore.exceptions import ClientError
+
+    if isinstance(error, ClientError):
+        code, operation = code_of(error), error.operation_name
+        text = error.response.get("Error", {}).get("Message", "")
+    else:
+        code, operation = _name_of(error), ""
+        # A refused argument is quoted with its value, which may be a secret.
+        text = "an argument isn't what the API takes" if code == "ParamValidationError" else str(error)
+    kind = _KIND.get(code, AwsRefused)
+    return kind(
+        service=service, operation=operation, code=code, target=target, why=_one_line(text) if why is None else why
+    )
+
+
+@contextmanager
+def calling(service: str, target: str = "") -> Iterator[None]:
+    """Around calls of one service: whatever botocore raises inside leaves as an `AwsRefused` about `target`."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except (ClientError, BotoCoreError) as error:
+        raise refused(error, service=service, target=target) from error
+
+
+def code_of(error: ClientError) -> str:
+    """AWS's code for a failed call, empty where it sent none."""
+    return error.response.get("Error", {}).get("Code", "")
+
+
+_KIND: dict[str, type[AwsRefused]] = {
+    **dict.fromkeys(THROTTLED, Throttled),
+    **dict.fromkeys(DENIED, Denied),
+    **dict.fromkeys(BAD_CREDENTIALS | NO_CREDENTIALS, CredentialsBad),
+    **dict.fromkeys(NO_ANSWER, Unreachable),
+}
+
+
+def _name_of(error: BotoCoreError) -> str:
+    """The class of a botocore error; of its nearest ancestor that one of the sets names, if one does."""
+    names = [kind.__name__ for kind in type(error).__mro__]
+    return next((name for name in names if name in _KIND), names[0])
+
+
+def _one_line(text: str) -> str:
+    # EC2 appends some kilobytes that only sts:DecodeAuthorizationMessage can read.
+    text = text.partition(" Encoded authorization failure message:")[0]
+    return re.sub(r"\s+", " ", text).strip().rstrip(".")

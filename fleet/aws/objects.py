@@ -1,0 +1,189 @@
+"""Objects in one bucket: whole or not at all, and where asked, only the first one put under a key counts."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from fleet.aws.failures import AwsRefused, Unreachable, calling
+from fleet.aws.session import Aws
+from fleet.errors import FleetError
+
+ABSENT = frozenset({"404", "NoSuchKey"})
+"""No such object. A missing bucket (NoSuchBucket) is none of these: that is a fault of the set-up."""
+LOST_RACE = frozenset({"412", "PreconditionFailed"})
+"""Another object was first."""
+RACING = frozenset({"409", "ConditionalRequestConflict"})
+"""Another put of this key is under way; S3 asks to try again."""
+
+ONE_PUT_BYTES = 64 * 2**20
+"""Larger files go up in parts, several at a time."""
+CHUNK_BYTES = 2**20
+TRIES = 4
+"""Of a conditional put that races, or of a read that breaks off: botocore repeats neither."""
+
+
+class ObjectAbsent(FleetError):
+    """No object lies under this key."""
+
+    uri: str
+
+    def message(self) -> str:
+        """One line: the address."""
+        return f"no object at {self.uri}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object as a listing shows it."""
+
+    key: str
+    size: int
+    """Bytes."""
+    etag: str
+    """Changes with the content; without quotes."""
+
+
+class NamesArtifacts(Protocol):
+    """What knows where an artifact lies: `fleet.evals.layout.Layout`, which stands above this room."""
+
+    def artifact(self, sha256: str) -> str:
+        """The key of the artifact with this digest."""
+        ...
+
+
+class Objects:
+    """The objects of one bucket. Every method raises AwsRefused where S3 refuses or doesn't answer."""
+
+    def __init__(self, aws: Aws, bucket: str, *, pause: Callable[[float], None] = time.sleep) -> None:
+        self.aws = aws
+        self.bucket = bucket
+        self._pause = pause
+
+    def uri(self, key: str) -> str:
+        """The address of `key`, as S3's tools write it."""
+        return f"s3://{self.bucket}/{key}"
+
+    def put(self, key: str, data: bytes | Path) -> None:
+        """Put `data`, or the content of the file `data`, in place of what lies there. Readers see the old or the new, whole."""
+        if isinstance(data, Path) and data.stat().st_size > ONE_PUT_BYTES:
+            with calling("s3", self.uri(key)), data.open("rb") as body:
+                self.aws.s3.upload_fileobj(body, self.bucket, key)
+        else:
+            self._put_at_once(key, data, only_new=False)
+
+    def put_new(self, key: str, data: bytes | Path) -> bool:
+        """Put `data` (at most 5 GB) if nothing lies at `key`; False: another was first, and stays.
+
+        False also where our own put landed, its answer was lost, and botocore's retry met it: who must know compares contents.
+        """
+        for attempt in range(1, TRIES + 1):
+            try:
+                self._put_at_once(key, data, only_new=True)
+            except AwsRefused as refusal:
+                if refusal.code in LOST_RACE:
+                    return False
+                if refusal.code not in RACING or attempt == TRIES:
+                    raise
+                self._pause(0.2 * attempt)
+            else:
+                break
+        return True
+
+    def put_artifact(self, layout: NamesArtifacts, data: bytes | Path) -> str:
+        """Put `data` under the name that its content gives it, unless it is there; the content's SHA-256 in hex."""
+        sha256 = _sha256(data)
+        key = layout.artifact(sha256)
+        if not self.exists(key):  # most are: the same source and settings run again and again
+            self.put_new(key, data)
+        return sha256
+
+    def get(self, key: str) -> bytes:
+        """The content at `key`, in memory. ObjectAbsent: nothing lies there."""
+        content = io.BytesIO()
+        self._read(key, content)
+        return content.getvalue()
+
+    def download(self, key: str, to: Path) -> None:
+        """The content at `key` as the file `to`, in one step: whole or not there. Folders are made. ObjectAbsent: no object."""
+        to.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=to.parent, prefix=f".{to.name}.")
+        part = Path(name)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                self._read(key, file)
+            part.replace(to)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """All objects whose keys begin with `prefix`, in key order, fetched a page (1,000) at a time."""
+        # Only the fetching of a page is ours to translate: what the reader of the listing raises isn't AWS's.
+        with calling("s3", self.uri(prefix)):
+            pages = iter(self.aws.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix))
+        while True:
+            with calling("s3", self.uri(prefix)):
+                page = next(pages, None)
+            if page is None:
+                return
+            for found in page.get("Contents", []):
+                yield StoredObject(key=found["Key"], size=found["Size"], etag=found["ETag"].strip('"'))
+
+    def exists(self, key: str) -> bool:
+        """Whether an object lies at `key`."""
+        try:
+            with calling("s3", self.uri(key)):
+                self.aws.s3.head_object(Bucket=self.bucket, Key=key)
+        except AwsRefused as refusal:
+            if refusal.code in ABSENT:
+                return False
+            raise
+        return True
+
+    def delete(self, key: str) -> None:
+        """Delete what lies at `key`; nothing there is success."""
+        with calling("s3", self.uri(key)):
+            self.aws.s3.delete_object(Bucket=self.bucket, Key=key)
+
+    def _put_at_once(self, key: str, data: bytes | Path, *, only_new: bool) -> None:
+        with calling("s3", self.uri(key)), ExitStack() as opened:
+            body = data if isinstance(data, bytes) else opened.enter_context(data.open("rb"))
+            if only_new:
+                self.aws.s3.put_object(Bucket=self.bucket, Key=key, Body=body, IfNoneMatch="*")
+            else:
+                self.aws.s3.put_object(Bucket=self.bucket, Key=key, Body=body)
+
+    def _read(self, key: str, into: BinaryIO) -> None:
+        """Copy the content at `key` into `into`, from its start again where the stream breaks off."""
+        for attempt in range(1, TRIES + 1):
+            into.seek(0)
+            into.truncate()
+            try:
+                with calling("s3", self.uri(key)):
+                    body = self.aws.s3.get_object(Bucket=self.bucket, Key=key)["Body"]
+                    into.writelines(body.iter_chunks(CHUNK_BYTES))
+            except Unreachable:
+                if attempt == TRIES:
+                    raise
+                self._pause(0.2 * attempt)
+            except AwsRefused as refusal:
+                if refusal.code in ABSENT:
+                    raise ObjectAbsent(uri=self.uri(key)) from refusal
+                raise
+            else:
+                return
+
+
+def _sha256(data: bytes | Path) -> str:
+    if isinstance(data, bytes):
+        return hashlib.sha256(data).hexdigest()
+    with data.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,110 @@
+"""One region's AWS clients, made when first used and shared by all threads.
+
+Endpoint and credentials are only what boto3 finds in the environment: nothing here knows a local cloud from a real one.
+boto3 takes half a second to import, so that it waits for the first client.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar, cast
+
+if TYPE_CHECKING:
+    import boto3
+    from botocore.config import Config
+    from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_iam import IAMClient
+    from mypy_boto3_pricing import PricingClient
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_ssm import SSMClient
+    from mypy_boto3_sts import STSClient
+
+    Make = Callable[[boto3.Session, Config], "Client"]
+
+Client = TypeVar("Client")
+
+CONNECTIONS = 64
+"""Connections a client keeps: above the threads of one worker, so that no thread waits for another's call."""
+PRICING_REGION = "us-east-1"
+"""The Pricing API answers for all regions, from few of them; this one is among them."""
+
+
+class Aws:
+    """The clients of one region. Cheap to make; safe to share between threads.
+
+    Each property raises botocore's own errors where a client can't be made; `fleet.aws.failures.calling` names them.
+    """
+
+    def __init__(self, region: str) -> None:
+        self.region = region
+        # Guards both fields below: boto3 makes clients from one session in one thread at a time.
+        self._lock = threading.Lock()
+        self._session: boto3.Session | None = None
+        self._clients: dict[str, object] = {}
+
+    def __repr__(self) -> str:
+        return f"Aws({self.region!r})"
+
+    @property
+    def ec2(self) -> EC2Client:
+        """EC2, with botocore's retries."""
+        return self._kept("ec2", lambda session, config: session.client("ec2", config=config))
+
+    @property
+    def ec2_once(self) -> EC2Client:
+        """EC2 without retries: a refused launch must reach the next candidate, not be asked for again."""
+        return self._kept("ec2_once", lambda session, config: session.client("ec2", config=config), attempts=1)
+
+    @property
+    def ssm(self) -> SSMClient:
+        """Parameters."""
+        return self._kept("ssm", lambda session, config: session.client("ssm", config=config))
+
+    @property
+    def sqs(self) -> SQSClient:
+        """Queues."""
+        return self._kept("sqs", lambda session, config: session.client("sqs", config=config))
+
+    @property
+    def s3(self) -> S3Client:
+        """Objects."""
+        return self._kept("s3", lambda session, config: session.client("s3", config=config))
+
+    @property
+    def sts(self) -> STSClient:
+        """Who calls."""
+        return self._kept("sts", lambda session, config: session.client("sts", config=config))
+
+    @property
+    def iam(self) -> IAMClient:
+        """Roles and instance profiles."""
+        return self._kept("iam", lambda session, config: session.client("iam", config=config))
+
+    @property
+    def pricing(self) -> PricingClient:
+        """Prices, of every region. Impatient: a price is worth a few seconds, and no more."""
+        return self._kept(
+            "pricing",
+            lambda session, config: session.client("pricing", region_name=PRICING_REGION, config=config),
+            attempts=1,
+            patience=3,
+        )
+
+    def _kept(self, name: str, make: Make[Client], *, attempts: int = 3, patience: float = 60) -> Client:
+        """The client `name`, made by `make` once. `patience`: seconds to connect, and to wait for each answer."""
+        with self._lock:
+            if name not in self._clients:
+                import boto3
+                from botocore.config import Config
+
+                self._session = self._session or boto3.Session(region_name=self.region)
+                config = Config(
+                    retries={"mode": "standard", "total_max_attempts": attempts},
+                    max_pool_connections=CONNECTIONS,
+                    connect_timeout=min(patience, 10),
+                    read_timeout=patience,
+                )
+                self._clients[name] = make(self._session, config)
+            return cast("Client", self._clients[name])

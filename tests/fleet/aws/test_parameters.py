@@ -1,0 +1,351 @@
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import subprocess
+import sys
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Event
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.aws.failures import AwsRefused, CredentialsBad, Denied, Throttled
+from fleet.aws.parameters import (
+    NOT_READY,
+    STANDARD_BYTES,
+    WRITE_SECONDS,
+    ParameterNotReady,
+    Parameters,
+    SecretsTooLarge,
+    SecretUnreadable,
+    check_secret_size,
+)
+from fleet.aws.session import Aws
+from fleet.aws.silence import botocore_silent
+from fleet.errors import RequestRefused
+from tests.fleet.aws.conftest import fail
+
+SECRET = "sk-5ecret-value-nobody-may-see"
+VALUES = {"OPENAI_API_KEY": SECRET, "NOTE": 'quotes " and ü'}
+TAGS = {"InstanceArn": "arn:aws:ec2:us-east-1:123456789012:instance/i-0123456789abcdef0", "inspect-fleet:run": "r1"}
+
+
+class Clock:
+    """Time that passes only by waiting."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.waits: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pause(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def parameters(aws: Aws, clock: Clock) -> Parameters:
+    return Parameters(aws, clock=clock, pause=clock.pause, jitter=lambda: 0.0)
+
+
+@pytest.fixture
+def name(unique: str) -> str:
+    return f"/inspect-fleet/instances/{unique}/i-0123456789abcdef0"
+
+
+def tags_of(aws: Aws, name: str) -> dict[str, str]:
+    found = aws.ssm.list_tags_for_resource(ResourceType="Parameter", ResourceId=name)["TagList"]
+    return {tag["Key"]: tag["Value"] for tag in found}
+
+
+def test_what_was_written_is_read_back(parameters: Parameters, name: str) -> None:
+    parameters.put_secret(name, VALUES, TAGS)
+    assert parameters.get_secret(name) == VALUES
+
+
+def test_it_is_one_secure_string_with_its_tags(parameters: Parameters, name: str) -> None:
+    parameters.put_secret(name, VALUES, TAGS)
+    stored = parameters.aws.ssm.get_parameter(Name=name)["Parameter"]
+    assert stored["Type"] == "SecureString"
+    assert tags_of(parameters.aws, name) == TAGS
+
+
+def test_tags_are_there_from_the_first_moment_and_overwrite_is_not_asked_for(parameters: Parameters, name: str) -> None:
+    """SSM refuses tags along with Overwrite; tags that come later leave a moment in which anyone's role may read."""
+    asked: list[dict[str, object]] = []
+    for operation in ("PutParameter", "AddTagsToResource"):
+        parameters.aws.ssm.meta.events.register(
+            f"provide-client-params.ssm.{operation}", lambda params, **_: asked.append(params)
+        )
+    parameters.put_secret(name, VALUES, TAGS)
+    [only] = asked
+    assert "Tags" in only
+    assert "Overwrite" not in only
+
+
+def test_a_second_write_replaces_value_and_tags(parameters: Parameters, name: str, clock: Clock) -> None:
+    parameters.put_secret(name, {"OLD": "old"}, {"InstanceArn": "arn:old", "only-old": "x"})
+    parameters.put_secret(name, VALUES, TAGS)
+    assert parameters.get_secret(name) == VALUES
+    assert tags_of(parameters.aws, name) == TAGS
+    assert clock.waits == []
+
+
+def test_a_throttled_write_waits_longer_and_longer_and_lands(parameters: Parameters, name: str, clock: Clock) -> None:
+    fail(parameters.aws.ssm, "PutParameter", "ThrottlingException", times=5)
+    parameters.put_secret(name, VALUES, TAGS)
+    assert clock.waits == [0.25, 0.5, 1.0, 2.0, 4.0]
+    assert parameters.get_secret(name) == VALUES
+
+
+def test_a_write_that_stays_throttled_gives_up_at_its_deadline(parameters: Parameters, name: str, clock: Clock) -> None:
+    fail(parameters.aws.ssm, "PutParameter", "ThrottlingException", "Rate exceeded")
+    with pytest.raises(Throttled, match=name):
+        parameters.put_secret(name, VALUES, TAGS)
+    assert WRITE_SECONDS <= clock.now < WRITE_SECONDS + 10
+
+
+def test_an_old_parameter_met_at_the_deadline_is_no_success(parameters: Parameters, name: str, clock: Clock) -> None:
+    """What is written and what is said to be written are the same, also when time is up."""
+    parameters.put_secret(name, {"OLD": "old"}, {})
+    fail(parameters.aws.ssm, "PutParameter", "ThrottlingException")
+    with pytest.raises(Throttled):
+        parameters.put_secret(name, VALUES, TAGS)
+    assert parameters.get_secret(name) == {"OLD": "old"}
+
+
+def test_a_denied_write_is_not_tried_again(parameters: Parameters, name: str, clock: Clock) -> None:
+    fail(
+        parameters.aws.ssm, "PutParameter", "AccessDeniedException", "no identity-based policy allows ssm:PutParameter"
+    )
+    with pytest.raises(Denied, match="no identity-based policy"):
+        parameters.put_secret(name, VALUES, TAGS)
+    assert clock.waits == []
+
+
+def test_writes_of_one_run_go_one_at_a_time(parameters: Parameters, name: str) -> None:
+    busy, most = 0, 0
+
+    def enter(**_: object) -> None:
+        nonlocal busy, most
+        busy += 1
+        most = max(most, busy)
+        Event().wait(0.001)
+
+    def leave(**_: object) -> None:
+        nonlocal busy
+        busy -= 1
+
+    parameters.aws.ssm.meta.events.register("before-call.ssm.PutParameter", enter)
+    parameters.aws.ssm.meta.events.register("after-call.ssm.PutParameter", leave)
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(lambda n: parameters.put_secret(f"{name}{n}", VALUES, TAGS), range(6)))
+    assert most == 1
+
+
+@pytest.mark.parametrize("code", sorted(NOT_READY))
+def test_absent_or_denied_is_not_ready_yet(parameters: Parameters, name: str, code: str) -> None:
+    """Under a policy on the parameter's tag, one that isn't there is denied as well."""
+    fail(parameters.aws.ssm, "GetParameter", code, "User i-0 is not authorized")
+    with pytest.raises(ParameterNotReady) as caught:
+        parameters.get_secret(name)
+    for part in (name, code, "is not authorized", "InstanceArn", "role"):
+        assert part in str(caught.value)
+
+
+def test_a_parameter_that_was_never_written_is_not_ready(parameters: Parameters, name: str) -> None:
+    with pytest.raises(ParameterNotReady, match="ParameterNotFound"):
+        parameters.get_secret(name)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("ThrottlingException", Throttled),
+        ("ExpiredTokenException", CredentialsBad),
+        ("InternalServerError", AwsRefused),
+    ],
+)
+def test_any_other_failure_of_a_read_is_itself(
+    parameters: Parameters, name: str, code: str, kind: type[AwsRefused]
+) -> None:
+    fail(parameters.aws.ssm, "GetParameter", code)
+    with pytest.raises(AwsRefused) as caught:
+        parameters.get_secret(name)
+    assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize("text", [f"not json {SECRET}", f'["{SECRET}"]', f'{{"KEY": ["{SECRET}"]}}', "null"])
+def test_a_parameter_of_another_kind_is_named_and_not_quoted(parameters: Parameters, name: str, text: str) -> None:
+    parameters.aws.ssm.put_parameter(Name=name, Value=text, Type="SecureString")
+    with pytest.raises(SecretUnreadable) as caught:
+        parameters.get_secret(name)
+    assert name in str(caught.value)
+    assert_hidden(caught.value)
+
+
+def test_many_are_deleted_and_absent_ones_are_success(parameters: Parameters, name: str) -> None:
+    names = [f"{name}/{n}" for n in range(23)]
+    for one in names[::2]:
+        parameters.aws.ssm.put_parameter(Name=one, Value="x", Type="SecureString")
+    calls: list[int] = []
+    parameters.aws.ssm.meta.events.register(
+        "provide-client-params.ssm.DeleteParameters", lambda params, **_: calls.append(len(params["Names"]))
+    )
+    parameters.delete(names)
+    assert parameters.find(name) == []
+    assert calls == [10, 10, 3]
+    parameters.delete(names)
+    parameters.delete([])
+
+
+def test_all_below_a_path_are_found_and_no_others(parameters: Parameters, unique: str) -> None:
+    made = [f"/{unique}/run/i-{n:02}" for n in range(60)] + [f"/{unique}/deep/er/still"]
+    for one in [*made, f"/{unique}-other/x", f"/outside/{unique}"]:
+        parameters.aws.ssm.put_parameter(Name=one, Value="x", Type="SecureString")
+    assert sorted(parameters.find(f"/{unique}")) == sorted(made)
+
+
+# Sizes.
+
+
+def test_secrets_that_do_not_fit_name_the_largest() -> None:
+    values = {"SMALL": "x" * 100, "GOOGLE_CREDENTIALS": "y" * 4000, "MIDDLE": "z" * 1000}
+    with pytest.raises(SecretsTooLarge) as caught:
+        check_secret_size(values)
+    message = str(caught.value)
+    assert "GOOGLE_CREDENTIALS (4,000 bytes)" in message
+    assert "4,096" in message
+    assert "yyy" not in message
+    assert isinstance(caught.value, RequestRefused)
+
+
+@pytest.mark.parametrize(("letter", "width"), [("x", 1), ("ü", 2), ("🔑", 4)])
+def test_the_limit_is_counted_in_bytes(letter: str, width: int) -> None:
+    frame = len('{"K":""}')
+    fits = (STANDARD_BYTES - frame) // width
+    check_secret_size({"K": letter * fits})
+    with pytest.raises(SecretsTooLarge):
+        check_secret_size({"K": letter * (fits + 1)})
+
+
+def test_secrets_that_do_not_fit_are_not_sent(parameters: Parameters, name: str) -> None:
+    with pytest.raises(SecretsTooLarge):
+        parameters.put_secret(name, {"K": "x" * 5000}, TAGS)
+    assert parameters.find(name.rsplit("/", 1)[0]) == []
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=20), st.text(max_size=200), max_size=8))
+def test_the_size_that_is_checked_is_the_size_that_is_stored(values: dict[str, str]) -> None:
+    stored = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+    with suppress(SecretsTooLarge):
+        check_secret_size(values)
+        assert len(stored.encode()) <= STANDARD_BYTES
+        return
+    with pytest.raises(SecretsTooLarge) as caught:
+        check_secret_size(values)
+    assert caught.value.size == len(stored.encode()) > STANDARD_BYTES
+
+
+# Nothing leaks.
+
+
+def assert_hidden(error: BaseException, secret: str = SECRET) -> None:
+    """The secret isn't in the error, in what a log prints of it, or in anything it drags along."""
+    seen: BaseException | None = error
+    while seen is not None:
+        assert secret not in repr(seen)
+        assert secret not in repr(vars(seen))
+        assert secret not in str(getattr(seen, "doc", ""))
+        seen = seen.__cause__ or seen.__context__
+    assert secret not in "".join(traceback.format_exception(error))
+    assert secret.encode() not in pickle.dumps(error)
+
+
+@pytest.mark.parametrize(
+    "code", ["ValidationException", "ParameterPatternMismatchException", "InternalServerError", "New"]
+)
+def test_an_error_that_quotes_the_value_is_not_passed_on(parameters: Parameters, name: str, code: str) -> None:
+    """SSM's validation repeats the value it doesn't like."""
+    fail(
+        parameters.aws.ssm,
+        "PutParameter",
+        code,
+        f"1 validation error detected: Value '{json.dumps(VALUES)}' at 'value'",
+    )
+    with pytest.raises(AwsRefused, match=code) as caught:
+        parameters.put_secret(name, VALUES, TAGS)
+    assert name in str(caught.value)
+    assert_hidden(caught.value)
+
+
+def test_an_argument_that_botocore_refuses_is_not_quoted(parameters: Parameters, name: str) -> None:
+    tags: dict[str, str] = {"tag": [SECRET]}  # type: ignore[dict-item]
+    with pytest.raises(AwsRefused) as caught:
+        parameters.put_secret(name, VALUES, tags)
+    assert_hidden(caught.value)
+
+
+FIRST_CALLS = """
+import logging, sys
+logging.basicConfig(level=logging.DEBUG, stream=sys.stdout)
+from fleet.aws.parameters import Parameters
+from fleet.aws.session import Aws
+name, secret = sys.argv[1:]
+parameters = Parameters(Aws("us-east-1"))
+if name.endswith("write"):
+    parameters.put_secret(name, {"KEY": secret}, {})
+else:
+    assert parameters.get_secret(name) == {"KEY": secret}
+parameters.find("/")
+"""
+
+
+@pytest.mark.parametrize("call", ["write", "read"])
+def test_no_debug_log_shows_a_value(parameters: Parameters, name: str, call: str) -> None:
+    """botocore logs requests and answers whole at DEBUG. A new process, since its first call imports and makes the client."""
+    name = f"{name}/{call}"
+    if call == "read":
+        parameters.put_secret(name, {"KEY": SECRET}, {})
+    program = [sys.executable, "-c", FIRST_CALLS, name, SECRET]
+    log = subprocess.run(program, check=True, capture_output=True, text=True).stdout
+    assert "DescribeParameters" in log, "other calls are still logged"
+    assert SECRET not in log
+
+
+def test_silence_ends_with_its_block_and_spares_warnings_and_other_threads(caplog: pytest.LogCaptureFixture) -> None:
+    log = logging.getLogger("botocore.endpoint")
+    caplog.set_level(logging.DEBUG, logger="botocore")
+    with botocore_silent():
+        log.debug("inside")
+        log.warning("warned")
+        with ThreadPoolExecutor(1) as other:
+            other.submit(log.debug, "elsewhere").result()
+    log.debug("after")
+    assert [record.message for record in caplog.records] == ["warned", "elsewhere", "after"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SecretsTooLarge(size=5000, largest="K", largest_size=4990),
+        ParameterNotReady(parameter="/p", code="ParameterNotFound", why=""),
+        SecretUnreadable(parameter="/p"),
+    ],
+)
+def test_the_errors_survive_a_move_between_processes(error: Exception) -> None:
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    assert type(again) is type(error)
+    assert str(again) == str(error)

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from fleet.aws.session import Aws
+
+
+def test_threads_share_one_client(aws: Aws) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        clients = set(threads.map(lambda _: id(aws.sqs), range(32)))
+    assert len(clients) == 1
+
+
+def test_each_service_has_a_client_of_the_region(aws: Aws) -> None:
+    for client in (aws.ec2, aws.ec2_once, aws.ssm, aws.sqs, aws.s3, aws.iam):
+        assert client.meta.region_name in {"us-east-1", "aws-global"}
+    assert aws.sts.meta.service_model.service_name == "sts"
+    assert aws.ec2 is not aws.ec2_once
+
+
+def test_launches_are_asked_for_once_and_the_rest_by_botocores_standard_retries(aws: Aws) -> None:
+    assert aws.ec2_once.meta.config.retries["total_max_attempts"] == 1  # type: ignore[attr-defined]
+    assert aws.ec2.meta.config.retries == {"mode": "standard", "total_max_attempts": 3}  # type: ignore[attr-defined]
+
+
+def test_prices_come_from_a_region_that_has_the_pricing_api() -> None:
+    assert Aws("eu-north-1").pricing.meta.region_name == "us-east-1"
+
+
+def test_importing_the_room_imports_no_boto3() -> None:
+    """`fleet --help` answers at once."""
+    modules = "session failures objects queues parameters"
+    program = "\n".join(
+        [*(f"import fleet.aws.{name}" for name in modules.split()), "import sys", "sys.exit('boto3' in sys.modules)"]
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
