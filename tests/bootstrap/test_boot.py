@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from bootstrap import boot as boot_module
+from bootstrap.boot import boot, main
+from bootstrap.identity import Metadata
+from bootstrap.uptime import MARK
+from tests.bootstrap.metadata import FakeMetadata, serving
+
+KEY = "pnu_0123456789"
+
+
+class FakeClients:
+    """S3 and SSM with what they hold in memory."""
+
+    def __init__(self, *refusals: str) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.refusals = list(refusals)
+
+    def __call__(self, service: str) -> Any:
+        assert service in {"s3", "ssm"}
+        return self
+
+    def put_object(self, *, Bucket: str, Key: str, Body: bytes) -> None:  # noqa: N803
+        self.objects[f"{Bucket}/{Key}"] = Body
+
+    def get_parameter(self, *, Name: str, WithDecryption: bool) -> dict[str, Any]:  # noqa: N803
+        assert WithDecryption
+        assert Name == "/prefect/key"
+        if self.refusals:
+            raise ClientError({"Error": {"Code": self.refusals.pop(0), "Message": "no"}}, "GetParameter")
+        return {"Parameter": {"Value": KEY}}
+
+
+@pytest.fixture
+def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[Metadata]:
+    monkeypatch.setenv("FLEET_LOG_FOLDER", "s3://bucket/fleet/runs/r1/instances")
+    monkeypatch.delenv("FLEET_API_KEY_PARAMETER", raising=False)
+    monkeypatch.delenv(MARK, raising=False)
+    with serving(FakeMetadata()) as fake:
+        yield Metadata({"AWS_EC2_METADATA_SERVICE_ENDPOINT": fake.endpoint}, sleep=lambda _: None)
+
+
+LOG = "bucket/fleet/runs/r1/instances/i-0123456789abcdef0/boot.log"
+
+
+def run(code: str, metadata: Metadata, clients: FakeClients, tmp_path: Path, **more: Any) -> tuple[int, str]:
+    console = io.BytesIO()
+    exit_code = boot(
+        [sys.executable, "-c", code],
+        metadata=metadata,
+        client_of=clients,
+        log_path=tmp_path / "boot.log",
+        console=console,
+        sleep=lambda _: None,
+        **more,
+    )
+    return exit_code, console.getvalue().decode()
+
+
+def test_output_goes_to_the_console_and_the_log_to_s3(metadata: Metadata, tmp_path: Path) -> None:
+    clients = FakeClients()
+    code, console = run("import sys; print('out'); print('err', file=sys.stderr)", metadata, clients, tmp_path)
+    assert code == 0
+    log = clients.objects[LOG].decode()
+    for line in ("out", "err", "instance i-0123456789abcdef0 boots", "ended with exit code 0"):
+        assert line in log
+        assert line in console
+    assert log.startswith("[+")
+    assert "the last lines" not in console
+
+
+def test_a_failing_child_gives_its_exit_code_and_its_last_lines(metadata: Metadata, tmp_path: Path) -> None:
+    clients = FakeClients()
+    code, console = run("print('the cause'); raise SystemExit(7)", metadata, clients, tmp_path)
+    assert code == 7
+    assert "the cause" in console.partition("the last lines")[2]
+    assert b"exit code 7" in clients.objects[LOG]
+
+
+def test_a_child_that_a_signal_killed_ends_as_a_shell_says_it(metadata: Metadata, tmp_path: Path) -> None:
+    code, _ = run("import os; os.kill(os.getpid(), 9)", metadata, FakeClients(), tmp_path)
+    assert code == 137
+
+
+def test_a_command_that_is_not_there_is_fatal_and_still_logged(metadata: Metadata, tmp_path: Path) -> None:
+    clients = FakeClients()
+    code = boot(
+        ["/no/such/program"], metadata=metadata, client_of=clients, log_path=tmp_path / "l", console=io.BytesIO()
+    )
+    assert code == 1
+    assert b"fatal: /no/such/program can't be started" in clients.objects[LOG]
+
+
+def test_no_instance_id_is_fatal_with_the_reason_and_the_log_still_goes_up(
+    metadata: Metadata, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients = FakeClients()
+    nobody = Metadata({"AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata.endpoint, "AWS_EC2_METADATA_DISABLED": "true"})
+    code, console = run("print('ran')", nobody, clients, tmp_path)
+    assert code == 1
+    assert "fatal: no instance id from the metadata service" in console
+    assert "ran\n" not in console
+    assert list(clients.objects) == ["bucket/fleet/runs/r1/instances/unknown/boot.log"]
+
+
+def test_the_api_key_reaches_the_child_and_nothing_else(
+    metadata: Metadata, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEET_API_KEY_PARAMETER", "/prefect/key")
+    clients = FakeClients("AccessDeniedException", "ThrottlingException")
+    code, console = run(
+        f"import os; raise SystemExit(0 if os.environ['PREFECT_API_KEY'] == '{KEY[::-1]}'[::-1] else 5)",
+        metadata,
+        clients,
+        tmp_path,
+    )
+    assert code == 0
+    assert KEY not in console
+    assert KEY.encode() not in clients.objects[LOG]
+    assert "PREFECT_API_KEY" not in os.environ
+
+
+def test_an_api_key_that_stays_unreadable_is_fatal_and_names_its_parameter(
+    metadata: Metadata, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEET_API_KEY_PARAMETER", "/prefect/key")
+    code, console = run("print('ran')", metadata, FakeClients(*["ParameterNotFound"] * 5), tmp_path)
+    assert code == 1
+    assert "fatal: the Prefect API key in the parameter /prefect/key can't be read" in console
+
+
+def test_the_child_knows_the_instant_of_boot_and_who_it_is(metadata: Metadata, tmp_path: Path) -> None:
+    code, console = run(
+        f"import os, time; print(os.environ['FLEET_INSTANCE_ID'], time.monotonic() >= float(os.environ['{MARK}']))",
+        metadata,
+        FakeClients(),
+        tmp_path,
+    )
+    assert code == 0
+    assert "i-0123456789abcdef0 True" in console
+
+
+def test_a_log_that_cannot_be_put_changes_no_exit_code(metadata: Metadata, tmp_path: Path) -> None:
+    class Broken(FakeClients):
+        def put_object(self, **_: Any) -> None:
+            raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "PutObject")
+
+    code, console = run("pass", metadata, Broken(), tmp_path)
+    assert code == 0
+    assert f"the log could not be put to s3://{LOG}" in console
+
+
+def test_a_grandchild_that_keeps_the_output_open_does_not_hold_the_boot(
+    metadata: Metadata, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boot_module, "LAST_OUTPUT", 0.1)
+    held = tmp_path / "pid"
+    code, _ = run(
+        "import subprocess, sys, pathlib\n"
+        "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        f"pathlib.Path({str(held)!r}).write_text(str(p.pid))",
+        metadata,
+        FakeClients(),
+        tmp_path,
+    )
+    os.kill(int(held.read_text()), signal.SIGKILL)
+    assert code == 0
+
+
+def test_sigterm_is_passed_on_and_the_log_still_goes_up(
+    metadata: Metadata, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child ends in its own way; the boot ends with the child's code."""
+    monkeypatch.setattr(boot_module, "FORWARD_AFTER", 0.0)
+    ready = tmp_path / "ready"
+
+    def terminate_when_ready() -> None:
+        while not ready.exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=terminate_when_ready)
+    thread.start()
+    clients = FakeClients()
+    code, console = run(
+        "import pathlib, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('given back'), sys.exit(3)))\n"
+        f"pathlib.Path({str(ready)!r}).touch()\n"
+        "time.sleep(60)",
+        metadata,
+        clients,
+        tmp_path,
+    )
+    thread.join()
+    assert code == 3
+    assert "given back" in console
+    assert b"SIGTERM received" in clients.objects[LOG]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_the_module_says_how_it_is_used(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["echo"]) == 2
+    assert "python -m bootstrap.boot -- COMMAND" in capsys.readouterr().err
+
+
+def test_boot_loads_neither_boto3_nor_anything_heavy_before_it_must() -> None:
+    heavy = "{'boto3', 'botocore', 'prefect', 'pydantic', 'anyio', 'inspect_ai'}"
+    code = f"import sys, bootstrap.boot; print(sorted({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
