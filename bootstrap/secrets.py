@@ -1,0 +1,127 @@
+"""The run's secrets on their way to this instance's runners, and nowhere else.
+
+The parameter is written right after the launch, so a fetch may come too early: then the parameter is missing, or the
+right to read it is (its tag lags). Both mean "later". Prefect's retries carry the wait; what is here says when it is over.
+
+Values live in this process's memory and in the runners' environment. They are no task's result or argument, and no text
+that leaves this process shows one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from fleet.aws.parameters import ParameterNotReady
+from fleet.errors import FleetError
+
+_LOG = logging.getLogger(__name__)
+
+PATIENCE = 15 * 60.0
+"""Seconds until a parameter that doesn't come is given up."""
+RETRY_DELAYS = [1.0, 1, 2, 2, 5, 5, 10]
+"""Seconds before each retry; the last one stays. The write takes seconds, the tag now and then some more."""
+RETRIES = 200
+"""More than fit into `PATIENCE`, even with every delay cut by the jitter: time ends the wait, never this count."""
+JITTER = 0.3
+LOG_EVERY = 60.0
+SHORTEST_HIDDEN = 6
+"""Values shorter than this are no keys; hiding them would only spoil texts (`true`, `8080`)."""
+
+
+class SecretsNeverCame(FleetError):
+    """The parameter was not readable within `PATIENCE`. Nothing on the instance can help: the controller has to be looked at."""
+
+    parameter: str
+    waited: int
+    why: str
+
+    def message(self) -> str:
+        """One line: parameter, wait, last error, the two likely causes."""
+        return (
+            f"the secrets parameter {self.parameter} could not be read within {self.waited} seconds; last: {self.why}. "
+            "Likely causes: the controller never wrote it or never tagged it with this instance's ARN (look at the run's "
+            "provision-secrets step), or the instance's role may not read parameters tagged with its own ARN."
+        )
+
+
+class ReadsSecrets(Protocol):
+    """What is needed of `fleet.aws.parameters.Parameters`."""
+
+    def get_secret(self, name: str) -> dict[str, str]:
+        """The values; ParameterNotReady: later."""
+        ...
+
+
+class Secrets:
+    """Values by environment variable name, for this process's memory: shown, logged and pickled as nothing."""
+
+    def __init__(self, values: Mapping[str, str] | None = None) -> None:
+        self._values: dict[str, str] = dict(values or {})
+
+    def keep(self, values: Mapping[str, str]) -> None:
+        """Take over what was fetched."""
+        self._values = dict(values)
+
+    def environment(self) -> dict[str, str]:
+        """A copy of the values, for the environment of a runner."""
+        return dict(self._values)
+
+    def names(self) -> list[str]:
+        """The names, which are no secret."""
+        return sorted(self._values)
+
+    def hide(self, text: str) -> str:
+        """`text` with each value in it replaced: errors of providers like to quote the key they refused."""
+        for name, value in sorted(self._values.items(), key=lambda item: -len(item[1])):
+            if len(value) >= SHORTEST_HIDDEN:
+                text = text.replace(value, f"<{name}>")
+        return text
+
+    def forget(self) -> None:
+        """Drop the values."""
+        self._values = {}
+
+    def __repr__(self) -> str:
+        return f"Secrets({len(self._values)} values)"
+
+    def __reduce__(self) -> tuple[type[Secrets], tuple[()]]:
+        return Secrets, ()
+
+
+class SecretsFetch:
+    """One parameter's fetch over all its tries. Call it until it doesn't raise ParameterNotReady."""
+
+    def __init__(
+        self,
+        parameters: ReadsSecrets,
+        name: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        say: Callable[[str], None] = _LOG.info,
+    ) -> None:
+        self.name = name
+        self._parameters = parameters
+        self._clock = clock
+        self._say = say
+        self._began: float | None = None
+        self._said = 0.0
+
+    def __call__(self, into: Secrets) -> None:
+        """One try. ParameterNotReady: try again; SecretsNeverCame: `PATIENCE` is over; anything else is for good."""
+        now = self._clock()
+        if self._began is None:
+            self._began = self._said = now
+        try:
+            into.keep(self._parameters.get_secret(self.name))
+        except ParameterNotReady as error:
+            waited = now - self._began
+            if waited >= PATIENCE:
+                said = f"{error.code}: {error.why}" if error.why else error.code
+                raise SecretsNeverCame(parameter=self.name, waited=round(waited), why=said) from error
+            if now - self._said >= LOG_EVERY:
+                self._said = now
+                self._say(f"waiting for {self.name} for {waited:.0f} s; last: {error}")
+            raise

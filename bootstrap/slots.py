@@ -1,0 +1,45 @@
+"""How many jobs run at a time on this instance: additive increase, multiplicative decrease, as TCP does. Pure.
+
+A rate limit is a signal of the provider about all that is in flight, so one halving answers a burst of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+START = 10
+PER_CPU = 4
+"""A job mostly waits for a model; above this many, a CPU is the bottleneck."""
+HALVE_EVERY = 60.0
+"""Seconds between two halvings: the first has to show before the next is judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """The number now, within [1, most]."""
+
+    most: int
+    now: int
+    halved_at: float | None = None
+    """Monotonic seconds."""
+
+    def after_rate_limit(self, at: float) -> Slots:
+        """Half, unless halved within the last `HALVE_EVERY` seconds."""
+        if self.halved_at is not None and at - self.halved_at < HALVE_EVERY:
+            return self
+        return replace(self, now=max(1, self.now // 2), halved_at=at)
+
+    def after_clean_job(self) -> Slots:
+        """One more: a job went through without a rate limit."""
+        return replace(self, now=min(self.most, self.now + 1))
+
+    def free(self, running: int) -> int:
+        """How many jobs more may be taken; running jobs are never stopped for a halving."""
+        return max(0, self.now - running)
+
+
+def first_slots(concurrency: int, *, cpus: int, visible: int | None = None) -> Slots:
+    """Where a worker begins: `concurrency` is what the person allows, `visible` how many jobs wait (None: not known)."""
+    most = max(1, min(concurrency, cpus * PER_CPU))
+    start = min(START, most)
+    return Slots(most=most, now=start if visible is None else max(1, min(start, visible)))

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import logging
+import pickle
+
+import pytest
+
+from bootstrap.secrets import (
+    JITTER,
+    LOG_EVERY,
+    PATIENCE,
+    RETRIES,
+    RETRY_DELAYS,
+    Secrets,
+    SecretsFetch,
+    SecretsNeverCame,
+)
+from fleet.aws.failures import AwsRefused
+from fleet.aws.parameters import ParameterNotReady
+
+NAME = "/inspect-fleet/instances/run/i-0123456789abcdef0"
+VALUES = {"OPENAI_API_KEY": "sk-very-secret", "DEBUG": "1"}
+
+
+class FakeParameters:
+    """A parameter that is written at some moment of a clock that moves with each try."""
+
+    def __init__(self, *, written_at: float, step: float = 10.0, refusal: AwsRefused | None = None) -> None:
+        self.now = 0.0
+        self.step = step
+        self.written_at = written_at
+        self.refusal = refusal
+
+    def clock(self) -> float:
+        return self.now
+
+    def get_secret(self, name: str) -> dict[str, str]:
+        at, self.now = self.now, self.now + self.step
+        if self.refusal:
+            raise self.refusal
+        if at < self.written_at:
+            raise ParameterNotReady(parameter=name, code="ParameterNotFound", why=f"not there at {at:.0f}")
+        return dict(VALUES)
+
+
+def tried(parameters: FakeParameters, into: Secrets) -> list[str]:
+    """Try as Prefect does, until it ends; the lines that were logged."""
+    said: list[str] = []
+    fetch = SecretsFetch(parameters, NAME, clock=parameters.clock, say=said.append)
+    for _ in range(RETRIES + 1):
+        try:
+            fetch(into)
+        except ParameterNotReady:
+            continue
+        return said
+    raise AssertionError("the retries were used up before the time was")
+
+
+def test_the_fetch_waits_for_the_write_and_logs_the_last_error_once_a_minute() -> None:
+    secrets = Secrets()
+    said = tried(FakeParameters(written_at=150), secrets)
+    assert secrets.environment() == VALUES
+    assert [line.partition("; last: ")[0] for line in said] == [
+        f"waiting for {NAME} for 60 s",
+        f"waiting for {NAME} for 120 s",
+    ]
+    assert "not there at 60" in said[0]
+    assert LOG_EVERY == 60
+
+
+def test_after_fifteen_minutes_the_error_names_the_parameter_and_the_two_likely_causes() -> None:
+    with pytest.raises(SecretsNeverCame) as caught:
+        tried(FakeParameters(written_at=10_000), Secrets())
+    text = str(caught.value)
+    assert NAME in text
+    assert "within 900 seconds" in text
+    assert "never tagged it with this instance's ARN" in text
+    assert "role may not read parameters tagged with its own ARN" in text
+    assert "ParameterNotFound: not there at 900" in text
+
+
+def test_the_retries_last_longer_than_the_patience_even_at_the_shortest_delays() -> None:
+    delays = [RETRY_DELAYS[min(n, len(RETRY_DELAYS) - 1)] for n in range(RETRIES)]
+    assert sum(delays) * (1 - JITTER) > PATIENCE
+    assert len(RETRY_DELAYS) <= 50, "Prefect takes no more"
+
+
+def test_any_other_error_is_for_good_and_comes_through() -> None:
+    refusal = AwsRefused(service="ssm", operation="GetParameter", code="InvalidKeyId", target=NAME, why="no such key")
+    with pytest.raises(AwsRefused, match="InvalidKeyId"):
+        tried(FakeParameters(written_at=0, refusal=refusal), Secrets())
+
+
+def test_secrets_show_neither_in_text_nor_in_a_pickle(caplog: pytest.LogCaptureFixture) -> None:
+    secrets = Secrets(VALUES)
+    with caplog.at_level(logging.DEBUG):
+        logging.getLogger("t").debug("%r %s", secrets, {"secrets": secrets})
+    assert "sk-very-secret" not in caplog.text
+    assert b"sk-very-secret" not in pickle.dumps(secrets)
+    assert secrets.names() == ["DEBUG", "OPENAI_API_KEY"]
+
+
+def test_a_value_that_an_error_quotes_is_hidden_but_short_ones_spoil_no_text() -> None:
+    text = Secrets(VALUES).hide("401: the key sk-very-secret is wrong (1 of 1)")
+    assert text == "401: the key <OPENAI_API_KEY> is wrong (1 of 1)"
+
+
+def test_forgotten_secrets_are_gone() -> None:
+    secrets = Secrets(VALUES)
+    secrets.forget()
+    assert secrets.environment() == {}
