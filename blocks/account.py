@@ -5,6 +5,8 @@ from __future__ import annotations
 from prefect.blocks.core import Block
 from pydantic import Field
 
+from fleet.evals.site import Site
+
 
 class FleetAccount(Block):
     """The AWS resources that every run of this deployment shares."""
@@ -32,3 +34,13 @@ class FleetAccount(Block):
         default="/inspect-fleet/worker-image", description="SSM parameter that names the worker image."
     )
     work_pool: str = Field(default="ec2", description="Work pool of type ec2 on which workers are launched.")
+
+    def site(self, region: str | None = None) -> Site:
+        """The AWS side of this deployment for a fleet in `region` (by default the account's own)."""
+        return Site(
+            region=region or self.region,
+            bucket=self.bucket,
+            bucket_region=self.region,
+            prefix=self.prefix,
+            parameter_path=self.parameter_path,
+        )

@@ -98,6 +98,28 @@ class Objects:
                 break
         return True
 
+    def get_tagged(self, key: str) -> tuple[bytes, str]:
+        """The content at `key` and its ETag, which `replace` takes. ObjectAbsent."""
+        try:
+            with calling("s3", self.uri(key)):
+                answer = self.aws.s3.get_object(Bucket=self.bucket, Key=key)
+                return answer["Body"].read(), answer["ETag"]
+        except AwsRefused as refusal:
+            if refusal.code in ABSENT:
+                raise ObjectAbsent(uri=self.uri(key)) from refusal
+            raise
+
+    def replace(self, key: str, data: bytes, etag: str) -> bool:
+        """Put `data` where the object with `etag` still lies; False: somebody replaced or deleted it in the meantime."""
+        try:
+            with calling("s3", self.uri(key)):
+                self.aws.s3.put_object(Bucket=self.bucket, Key=key, Body=data, IfMatch=etag)
+        except AwsRefused as refusal:
+            if refusal.code in LOST_RACE | ABSENT:
+                return False
+            raise
+        return True
+
     def put_artifact(self, layout: NamesArtifacts, data: bytes | Path) -> str:
         """Put `data` under the name that its content gives it, unless it is there; the content's SHA-256 in hex."""
         sha256 = _sha256(data)

@@ -71,6 +71,8 @@ class EvalManifest(Wire):
     """In dataset order: with `epochs`, the order of the merged log."""
     epochs: int = Field(ge=1)
     jobs: list[Job]
+    log_name: str
+    """File name of the merged log: the plan log's own, so that it sorts and reads as any other of Inspect's."""
     identity: dict[str, str]
     """What the eval id hashes, by name (task, model, config, source, packages, samples, …), each as a short digest."""
 

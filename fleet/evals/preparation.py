@@ -1,0 +1,107 @@
+"""What a fleet finds when it boots: artifacts, manifests and plan logs in S3, queues, and a message for each open job.
+
+Made in this order, so that whatever is killed in between leaves nothing a worker could trip on, and removed by `CleanUp` in
+its own order.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fleet.aws.objects import ObjectAbsent
+from fleet.evals.documents import EvalId, EvalManifest, JobFailure, JobId, JobMessage
+from fleet.evals.progress import EvalTally, tally_of
+from fleet.evals.site import Site
+
+RUN_TAG = "inspect-fleet:run"
+"""Tag of everything a run creates: the flow run id of its `run_eval`."""
+EVAL_TAG = "inspect-fleet:evals"
+OWNER_TAG = "LaunchedBy"
+"""Who started it, as IAM knows them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunQueues:
+    """The queues of one run, by URL."""
+
+    work: str
+    events: str
+    dead: str
+
+
+def queue_name(run: str, use: str) -> str:
+    """Queues are named by flow run: two runs of one eval must never share, nor delete, each other's."""
+    return f"inspect-fleet-{run}-{use}"
+
+
+def tags_of(run: str, eval_ids: Sequence[EvalId], owner: str) -> dict[str, str]:
+    """The tags of everything a run creates. EC2 cuts nothing: a value holds 256 characters at most."""
+    return {RUN_TAG: run, EVAL_TAG: " ".join(eval_ids)[:256], OWNER_TAG: owner[:256]}
+
+
+def settle_manifest(site: Site, fresh: EvalManifest, plan_log: bytes) -> EvalManifest:
+    """The manifest that counts: the stored one where this eval has run before, else `fresh`, which is stored now.
+
+    The stored one's jobs are those that results were written for. The plan log is put first: a manifest never points at none.
+    """
+    key = site.layout.manifest(fresh.eval_id)
+    try:
+        return EvalManifest.read(site.objects.get(key))
+    except ObjectAbsent:
+        pass
+    site.objects.put(site.layout.plan(fresh.eval_id), plan_log)
+    if site.objects.put_new(key, fresh.write().encode()):
+        return fresh
+    return EvalManifest.read(site.objects.get(key))
+
+
+def finished_jobs(site: Site, eval_id: EvalId) -> set[JobId]:
+    """Jobs whose result object exists."""
+    return {site.layout.job_of(stored.key) for stored in site.objects.list(site.layout.results(eval_id))}
+
+
+def failure_records(site: Site, eval_id: EvalId) -> dict[str, str]:
+    """Key and ETag of every failure record there is now."""
+    return {
+        stored.key: stored.etag
+        for stored in site.objects.list(site.layout.failures(eval_id))
+        if stored.key.endswith(".json")
+    }
+
+
+def failed_jobs(site: Site, eval_id: EvalId, *, earlier: Mapping[str, str]) -> dict[JobId, str]:
+    """Jobs that failed for good, with the reason. Records that an `earlier` look found unchanged are of another run."""
+    failures: dict[JobId, str] = {}
+    for key, etag in failure_records(site, eval_id).items():
+        if earlier.get(key) != etag:
+            record = JobFailure.read(site.objects.get(key))
+            if record.final:
+                failures[record.job] = f"{record.kind}: {record.why}"
+    return failures
+
+
+def standing(site: Site, manifest: EvalManifest) -> EvalTally:
+    """How far an eval is by what lies in S3. Failures of earlier runs don't count: the same request tries them again."""
+    tally = tally_of(manifest)
+    tally.done = finished_jobs(site, manifest.eval_id)
+    return tally
+
+
+def create_queues(site: Site, run: str, *, tags: dict[str, str], lease_seconds: int) -> RunQueues:
+    """The queues of a run; creating them again finds the same ones."""
+    dead = site.queues.create(queue_name(run, "dead"), tags=tags, lease_seconds=lease_seconds)
+    return RunQueues(
+        work=site.queues.create(queue_name(run, "work"), tags=tags, lease_seconds=lease_seconds, dead_letter=dead),
+        events=site.queues.create(queue_name(run, "events"), tags=tags, lease_seconds=30),
+        dead=dead,
+    )
+
+
+def send_jobs(site: Site, queue: str, tallies: Iterable[EvalTally]) -> int:
+    """A message for each open job, evals taking turns so that none waits for another to end; answers how many."""
+    lanes = [[JobMessage(eval_id=tally.eval_id, job=job).write() for job in tally.open_jobs] for tally in tallies]
+    bodies = [body for turn in itertools.zip_longest(*lanes) for body in turn if body is not None]
+    site.queues.send(queue, bodies)
+    return len(bodies)

@@ -1,0 +1,307 @@
+"""How far a run is and what to do next: facts in, a snapshot or a decision out.
+
+The objects in S3 say which jobs are finished; Prefect says how the workers are; events from the workers only fill in what a
+person likes to see. Nothing here calls anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from fleet.evals.documents import EvalId, EvalManifest, JobId, WorkerEvent
+
+
+class Phase(StrEnum):
+    """Where a fleet worker is in its life."""
+
+    LAUNCHING = "launching"
+    BOOTING = "booting"
+    WORKING = "working"
+    ENDED = "ended"
+    LOST = "lost"
+    STOPPED = "stopped"
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still finish jobs."""
+        return self in (Phase.LAUNCHING, Phase.BOOTING, Phase.WORKING)
+
+
+_PHASE_OF_STATE = {
+    "COMPLETED": Phase.ENDED,
+    "FAILED": Phase.LOST,
+    "CRASHED": Phase.LOST,
+    "CANCELLED": Phase.STOPPED,
+    "CANCELLING": Phase.STOPPED,
+    "RUNNING": Phase.WORKING,
+}
+
+
+def phase_of(state_type: str | None, *, has_instance: bool) -> Phase:
+    """The phase of a worker whose flow run has this Prefect state type; AwaitingRetry and the like count as on their way."""
+    return _PHASE_OF_STATE.get(state_type or "", Phase.BOOTING if has_instance else Phase.LAUNCHING)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """What Prefect knows of one fleet worker."""
+
+    run_id: str
+    name: str
+    phase: Phase
+    instance: str | None
+    why: str
+    """The state's message: the reason of a loss."""
+    live_seconds: float
+    """Since the instance was known, until it ended or now: what is paid for."""
+    over: bool = False
+    """The flow run is final: for our pool, its instance is gone or going."""
+
+
+@dataclass(slots=True)
+class EvalTally:
+    """One eval's jobs and what became of them."""
+
+    eval_id: EvalId
+    task: str
+    model: str
+    jobs: Mapping[JobId, int]
+    """Samples a job, in plan order."""
+    done: set[JobId] = field(default_factory=set)
+    failed: dict[JobId, str] = field(default_factory=dict)
+    """Jobs that failed for good, with the reason."""
+
+    @property
+    def samples(self) -> int:
+        """Planned (sample, epoch) pairs."""
+        return sum(self.jobs.values())
+
+    @property
+    def samples_done(self) -> int:
+        """Pairs whose result lies in S3."""
+        return sum(self.jobs[job] for job in self.done if job in self.jobs)
+
+    @property
+    def open_jobs(self) -> list[JobId]:
+        """Jobs with neither a result nor a final failure, in plan order."""
+        return [job for job in self.jobs if job not in self.done and job not in self.failed]
+
+
+def tally_of(manifest: EvalManifest) -> EvalTally:
+    """A fresh tally; a job that can't be split counts all samples and epochs of its task."""
+    whole = len(manifest.sample_ids) * manifest.epochs
+    return EvalTally(
+        eval_id=manifest.eval_id,
+        task=manifest.task.name,
+        model=manifest.model.name,
+        jobs={job.job: whole if job.whole else len(job.samples) for job in manifest.jobs},
+    )
+
+
+@dataclass(slots=True)
+class WorkerTally:
+    """What a worker said of itself."""
+
+    slots: int = 0
+    running: int = 0
+    jobs: int = 0
+    samples: int = 0
+    errors: int = 0
+    tokens: int = 0
+    rate_limited: int = 0
+
+
+@dataclass(slots=True)
+class RunTally:
+    """Everything known of a run."""
+
+    evals: dict[EvalId, EvalTally]
+    workers: dict[str, WorkerTally] = field(default_factory=dict)
+
+    def hear(self, event: WorkerEvent) -> None:
+        """Take in one event. Duplicates of job_done count once for the eval, since a set holds what is done."""
+        worker = self.workers.setdefault(event.worker, WorkerTally())
+        match event.kind:
+            case "job_done":
+                worker.jobs += 1
+                worker.samples += _count(event, "samples")
+                worker.errors += _count(event, "errors")
+                worker.tokens += _count(event, "tokens")
+                if event.eval_id in self.evals and event.job:
+                    self.evals[event.eval_id].done.add(event.job)
+            case "rate_limited":
+                worker.rate_limited += max(1, _count(event, "times"))
+            case "beat":
+                worker.slots = _count(event, "slots")
+                worker.running = _count(event, "running")
+            case "ended":
+                worker.slots = worker.running = 0
+            case _:
+                pass
+
+
+def _count(event: WorkerEvent, name: str) -> int:
+    value = event.detail.get(name, 0)
+    return int(value) if isinstance(value, (int, float)) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRow:
+    """One line of the workers' table."""
+
+    name: str
+    instance: str
+    phase: str
+    jobs: int
+    samples: int
+    errors: int
+    slots: str
+    minutes: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A snapshot for a person."""
+
+    samples: int
+    samples_done: int
+    samples_failed: int
+    sample_errors: int
+    jobs: int
+    jobs_done: int
+    tokens: int
+    rate_limited: int
+    workers: tuple[WorkerRow, ...]
+    cost: float | None
+    """Dollars of the instances so far; None where the price is unknown."""
+    seconds: float
+    """Since the watch began."""
+
+    @property
+    def fraction(self) -> float:
+        """Finished pairs over planned ones, 0 to 1."""
+        return (self.samples_done + self.samples_failed) / self.samples if self.samples else 1.0
+
+    def line(self) -> str:
+        """The snapshot in one line."""
+        alive = sum(row.phase in (Phase.WORKING, Phase.BOOTING, Phase.LAUNCHING) for row in self.workers)
+        parts = [f"{self.samples_done}/{self.samples} samples", f"{alive} of {len(self.workers)} instances up"]
+        if self.samples_failed:
+            parts.append(f"{self.samples_failed} failed for good")
+        if self.sample_errors:
+            parts.append(f"{self.sample_errors} with errors")
+        if self.rate_limited:
+            parts.append(f"rate-limited {self.rate_limited} times")
+        parts.append("cost unknown" if self.cost is None else f"${self.cost:.2f}")
+        return ", ".join(parts)
+
+
+def snapshot(tally: RunTally, workers: Iterable[WorkerFacts], *, price: float | None, seconds: float) -> Progress:
+    """All facts of a run as one snapshot. `price` is dollars an instance-hour."""
+    evals = list(tally.evals.values())
+    facts = list(workers)
+    rows = tuple(_row(fact, tally.workers.get(fact.run_id, WorkerTally())) for fact in facts)
+    hours = sum(fact.live_seconds for fact in facts) / 3600
+    heard = list(tally.workers.values())
+    return Progress(
+        samples=sum(one.samples for one in evals),
+        samples_done=sum(one.samples_done for one in evals),
+        samples_failed=sum(one.jobs[job] for one in evals for job in one.failed if job in one.jobs),
+        sample_errors=sum(worker.errors for worker in heard),
+        jobs=sum(len(one.jobs) for one in evals),
+        jobs_done=sum(len(one.done) for one in evals),
+        tokens=sum(worker.tokens for worker in heard),
+        rate_limited=sum(worker.rate_limited for worker in heard),
+        workers=rows,
+        cost=None if price is None else hours * price,
+        seconds=seconds,
+    )
+
+
+def _row(fact: WorkerFacts, said: WorkerTally) -> WorkerRow:
+    return WorkerRow(
+        name=fact.name,
+        instance=fact.instance or "",
+        phase=fact.phase.value,
+        jobs=said.jobs,
+        samples=said.samples,
+        errors=said.errors,
+        slots=f"{said.running}/{said.slots}" if fact.phase is Phase.WORKING else "",
+        minutes=round(fact.live_seconds / 60, 1),
+        why=fact.why if fact.phase in (Phase.LOST, Phase.STOPPED) else "",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """Look again later."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopUp:
+    """Launch this many more instances."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Every job has a result or a final failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the run now, keeping what there is."""
+
+    why: str
+
+
+Step = GoOn | TopUp | Finished | Stop
+
+FAILURE_SHARE = 0.2
+"""More than this share of jobs failed for good: the rest would too (design, failure rules)."""
+FIRST_JOBS = 3
+"""So many failures, and not one success, say the same sooner."""
+
+
+def next_step(tally: RunTally, workers: Iterable[WorkerFacts], *, replaced: int) -> Step:
+    """What the controller does now. `replaced` is how many instances it has launched in place of lost ones so far.
+
+    A lost instance is replaced if it had done a job: one that never worked would fail again in the same way. No more are
+    replaced than the fleet first had.
+    """
+    evals = list(tally.evals.values())
+    facts = list(workers)
+    open_jobs = sum(len(one.open_jobs) for one in evals)
+    if not open_jobs:
+        return Finished()
+
+    jobs = sum(len(one.jobs) for one in evals)
+    done = sum(len(one.done) for one in evals)
+    failed = {job: why for one in evals for job, why in one.failed.items()}
+    if len(failed) >= FIRST_JOBS and (done == 0 or len(failed) > FAILURE_SHARE * jobs):
+        return Stop(why=f"{len(failed)} of {jobs} jobs failed for good: {_most_common(failed.values())}")
+
+    alive = sum(fact.phase.alive for fact in facts)
+    had_worked = [
+        fact for fact in facts if fact.phase is Phase.LOST and tally.workers.get(fact.run_id, WorkerTally()).jobs > 0
+    ]
+    first = len(facts) - replaced
+    wanted = min(len(had_worked) - replaced, first - replaced, open_jobs - alive)
+    if wanted > 0:
+        return TopUp(count=wanted)
+    if facts and not alive:
+        reasons = _most_common(fact.why for fact in facts if fact.why) or "no reason given"
+        return Stop(why=f"no instance is left for {open_jobs} open jobs: {reasons}")
+    return GoOn()
+
+
+def _most_common(texts: Iterable[str]) -> str:
+    counts: dict[str, int] = {}
+    for text in texts:
+        counts[text] = counts.get(text, 0) + 1
+    top = sorted(counts.items(), key=lambda item: -item[1])[:3]
+    return "; ".join(text if count == 1 else f"{text} ({count} times)" for text, count in top)

@@ -1,0 +1,95 @@
+"""What a run comes to: the one object that the flow returns, `--json` prints and the report artifact shows."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from fleet.wire import Wire
+
+
+class Metric(Wire):
+    """One metric of one scorer, as Inspect computed it."""
+
+    scorer: str
+    name: str
+    value: float | int | str | None
+
+
+class EvalReport(Wire):
+    """One merged log."""
+
+    eval_id: str
+    task: str
+    model: str
+    status: Literal["success", "error"]
+    log: str
+    """Where it was delivered: a path or an s3:// address."""
+    stored: str
+    """Its s3:// address in the run's own bucket."""
+    samples: int
+    samples_done: int
+    errors: int
+    missing: int
+    why: str = ""
+    """Why the status is `error`."""
+    metrics: list[Metric] = []
+
+
+class RunReport(Wire):
+    """A whole run."""
+
+    VERSION: ClassVar[int | None] = 1
+
+    version: Literal[1] = 1
+    run: str
+    """Flow run id of `run_eval`."""
+    outcome: Literal["success", "incomplete", "error", "estimated", "declined"]
+    why: str = ""
+    evals: list[EvalReport] = []
+    instances: int = 0
+    seconds: float = 0.0
+    cost: float | None = None
+    """Dollars of the instances; None: unknown."""
+    left: list[str] = []
+    """What clean-up could not remove, each with its reason."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 done, 1 a log has status error though every sample ran, 3 samples are missing."""
+        return {"success": 0, "estimated": 0, "declined": 1, "error": 1, "incomplete": 3}[self.outcome]
+
+    def markdown(self) -> str:
+        """The report as a page."""
+        lines = [f"# {self.outcome}{f': {self.why}' if self.why else ''}", ""]
+        for one in self.evals:
+            lines += [
+                f"## {one.task} · {one.model}",
+                "",
+                f"{one.samples_done} of {one.samples} samples, {one.errors} with errors"
+                + (f", {one.missing} missing" if one.missing else "")
+                + f". Status **{one.status}**"
+                + (f": {one.why}" if one.why else "")
+                + ".",
+                "",
+            ]
+            if one.metrics:
+                lines += ["| scorer | metric | value |", "|---|---|---|"]
+                lines += [f"| {metric.scorer} | {metric.name} | {_shown(metric.value)} |" for metric in one.metrics]
+                lines.append("")
+            lines += [f"Log: `{one.log}`", "", f"In the bucket: `{one.stored}`", ""]
+        price = "unknown" if self.cost is None else f"${self.cost:.2f}"
+        lines += [f"{self.instances} instances, {self.seconds / 60:.1f} minutes, cost of the instances {price}.", ""]
+        if self.left:
+            lines += ["## Left behind", "", *[f"- {what}" for what in self.left], ""]
+        return "\n".join(lines)
+
+
+def outcome_of(evals: list[EvalReport]) -> Literal["success", "incomplete", "error"]:
+    """The worst of the logs."""
+    if any(one.missing for one in evals):
+        return "incomplete"
+    return "error" if any(one.status == "error" for one in evals) else "success"
+
+
+def _shown(value: float | str | None) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

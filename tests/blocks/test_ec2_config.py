@@ -1,0 +1,51 @@
+"""The fleet's options: the seed's fields and defaults, strict."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from blocks.ec2_config import Ec2Config
+
+SEED = {
+    "instance_type": "c7i.4xlarge",
+    "instance_type_fallbacks": [],
+    "region": "us-east-1",
+    "max_workers": 24,
+    "concurrency_per_worker": 32,
+    "estimate": False,
+    "auto_confirm": False,
+    "new_fleet": False,
+    "spot": False,
+    "ami": None,
+    "worker_user": "root",
+    "worker_setup": None,
+}
+
+
+def test_fields_and_defaults_are_the_seeds() -> None:
+    config = Ec2Config()
+    assert {name: getattr(config, name) for name in SEED} == SEED
+
+
+@pytest.mark.parametrize("given", ["c7i.large, m7i.large,", ["c7i.large", "m7i.large"]])
+def test_fallbacks_come_as_a_list_or_with_commas(given: object) -> None:
+    assert Ec2Config.model_validate({"instance_type_fallbacks": given}).instance_type_fallbacks == [
+        "c7i.large",
+        "m7i.large",
+    ]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"concurrency_per_worker": 0}, {"max_workers": 0}, {"spto": True}, {"lease_seconds": 1}, {"worker_user": ""}],
+)
+def test_what_can_not_work_is_refused(given: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        Ec2Config.model_validate(given)
+
+
+def test_every_default_shows_in_a_form() -> None:
+    """A `default_factory` would show as an empty field in the UI."""
+    properties = Ec2Config.model_json_schema()["properties"]
+    assert all("default" in field and "description" in field for field in properties.values())

@@ -1,0 +1,50 @@
+"""Estimates say what they know, and no more."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.evals.cost import estimate, workers_for
+from fleet.evals.progress import EvalTally
+
+
+@given(st.integers(0, 10_000), st.integers(1, 100), st.integers(1, 64))
+def test_a_fleet_is_as_large_as_its_work_and_no_larger(jobs: int, most: int, concurrency: int) -> None:
+    workers = workers_for(jobs, max_workers=most, concurrency=concurrency)
+    assert workers <= most
+    assert (workers == 0) == (jobs == 0)
+    assert workers <= max(jobs, 0)
+
+
+def an_estimate(hourly: float | None, done: int = 0) -> str:
+    tally = EvalTally(eval_id="e", task="elements", model="scripted/chemist", jobs={f"j{n}": 2 for n in range(40)})
+    tally.done = {f"j{n}" for n in range(done)}
+    offer = estimate(
+        [tally],
+        instance_type="c7i.4xlarge",
+        market="on-demand",
+        region="us-east-1",
+        max_workers=24,
+        concurrency=32,
+        hourly=hourly,
+        max_hours=24,
+    )
+    assert offer.line() in offer.markdown()
+    return offer.line()
+
+
+def test_an_estimate_is_one_line() -> None:
+    assert an_estimate(0.714) == "80 samples on 4 × c7i.4xlarge (on-demand, us-east-1), about $2.86 an hour"
+
+
+def test_an_unknown_price_is_said_to_be_unknown() -> None:
+    assert an_estimate(None).endswith("price unknown")
+
+
+def test_what_is_done_already_is_not_paid_again() -> None:
+    assert an_estimate(1.0, done=30).startswith("20 samples on 1 ×")
+
+
+def test_nothing_to_run_needs_no_instance() -> None:
+    assert an_estimate(1.0, done=40).startswith("0 samples on 0 ×")

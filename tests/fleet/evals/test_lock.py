@@ -1,0 +1,88 @@
+"""One controller an eval."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleet.aws.objects import ObjectAbsent, Objects
+from fleet.evals.layout import Layout
+from fleet.evals.lock import HOLD_S, EvalLock, LockHeld
+
+
+class FakeBucket:
+    """Conditional puts as S3 has them: the ETag changes with each put."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, tuple[bytes, str]] = {}
+        self.puts = 0
+
+    def _put(self, key: str, data: bytes) -> bool:
+        self.puts += 1
+        self.stored[key] = (data, f'"{self.puts}"')
+        return True
+
+    def put_new(self, key: str, data: bytes) -> bool:
+        return key not in self.stored and self._put(key, data)
+
+    def replace(self, key: str, data: bytes, etag: str) -> bool:
+        return key in self.stored and self.stored[key][1] == etag and self._put(key, data)
+
+    def get_tagged(self, key: str) -> tuple[bytes, str]:
+        if key not in self.stored:
+            raise ObjectAbsent(uri=key)
+        return self.stored[key]
+
+    def delete(self, key: str) -> None:
+        self.stored.pop(key, None)
+
+
+def a_lock(bucket: FakeBucket, run: str) -> EvalLock:
+    objects: Objects = bucket  # type: ignore[assignment]
+    return EvalLock(objects, Layout("p"), "eval-1", run=run, owner="alice", since="2026-01-01T00:00:00+00:00")
+
+
+def test_the_second_controller_is_told_who_holds_the_eval() -> None:
+    bucket = FakeBucket()
+    a_lock(bucket, "run-1").take(now=1000)
+    with pytest.raises(LockHeld) as refusal:
+        a_lock(bucket, "run-2").take(now=1000 + HOLD_S - 1)
+    assert "run-1 (alice, since 2026-01-01T00:00:00+00:00)" in str(refusal.value)
+
+
+def test_a_dead_controllers_eval_can_be_taken_over() -> None:
+    bucket = FakeBucket()
+    a_lock(bucket, "run-1").take(now=1000)
+    a_lock(bucket, "run-2").take(now=1000 + HOLD_S)
+    with pytest.raises(LockHeld):
+        a_lock(bucket, "run-3").take(now=1000 + HOLD_S)
+
+
+def test_a_holder_renews_its_own() -> None:
+    bucket = FakeBucket()
+    lock = a_lock(bucket, "run-1")
+    lock.take(now=0)
+    lock.take(now=HOLD_S - 1)
+    with pytest.raises(LockHeld):
+        a_lock(bucket, "run-2").take(now=HOLD_S + 1)
+
+
+def test_a_released_eval_is_free_and_anothers_lock_stays() -> None:
+    bucket = FakeBucket()
+    first, second = a_lock(bucket, "run-1"), a_lock(bucket, "run-2")
+    first.take(now=0)
+    second.release()
+    assert bucket.stored
+    first.release()
+    assert not bucket.stored
+    first.release()
+    second.take(now=1)
+
+
+def test_of_two_that_take_over_at_once_one_wins() -> None:
+    """Both read the expired lock; the conditional put lets one replace it."""
+    bucket = FakeBucket()
+    a_lock(bucket, "run-1").take(now=0)
+    key = Layout("p").lock("eval-1")
+    _, etag = bucket.get_tagged(key)
+    assert bucket.replace(key, b"{}", etag)
+    assert not bucket.replace(key, b"{}", etag)
