@@ -1,0 +1,1 @@
+"""Example Inspect tasks, and a scripted model that answers them."""
