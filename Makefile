@@ -34,13 +34,13 @@ check: $(READY) ## Format, lint, types, rooms, shell scripts
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
-	@set -e; scripts=$$(git ls-files '*.sh' .ci/run); \
+	@set -e; scripts=$$(git ls-files '*.sh' .ci); \
 	  $(BIN)/shellcheck $$scripts; $(BIN)/shfmt -d -i 4 $$scripts
 
 format: $(READY) ## Format code and scripts
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-	$(BIN)/shfmt -w -i 4 $$(git ls-files '*.sh' .ci/run)
+	$(BIN)/shfmt -w -i 4 $$(git ls-files '*.sh' .ci)
 
 parity: $(READY) ## Public evals on the fleet and with plain Inspect, compared field by field
 	@$(BIN)/python -m tests.parity
