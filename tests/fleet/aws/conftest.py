@@ -59,3 +59,11 @@ def fail(client: Any, operation: str, code: str, message: str = "", *, status: i
         return SimpleNamespace(status_code=status), error
 
     client.meta.events.register(f"before-call.{client.meta.service_model.service_name}.{operation}", hook)
+
+
+def reply(client: Any, operation: str, parsed: dict[str, Any]) -> None:
+    """Let this client's calls of `operation` get this answer, without sending them."""
+    client.meta.events.register(
+        f"before-call.{client.meta.service_model.service_name}.{operation}",
+        lambda **_: (SimpleNamespace(status_code=200), parsed),
+    )

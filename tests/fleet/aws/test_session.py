@@ -31,7 +31,7 @@ def test_prices_come_from_a_region_that_has_the_pricing_api() -> None:
 
 def test_importing_the_room_imports_no_boto3() -> None:
     """`fleet --help` answers at once."""
-    modules = "session failures objects queues parameters"
+    modules = "session failures objects queues parameters images identity prices"
     program = "\n".join(
         [*(f"import fleet.aws.{name}" for name in modules.split()), "import sys", "sys.exit('boto3' in sys.modules)"]
     )
