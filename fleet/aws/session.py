@@ -37,11 +37,12 @@ class Aws:
     Each property raises botocore's own errors where a client can't be made; `fleet.aws.failures.calling` names them.
     """
 
-    def __init__(self, region: str) -> None:
+    def __init__(self, region: str, *, session: boto3.Session | None = None) -> None:
+        """With a `session`, its credentials and endpoint count instead of the environment's."""
         self.region = region
         # Guards both fields below: boto3 makes clients from one session in one thread at a time.
         self._lock = threading.Lock()
-        self._session: boto3.Session | None = None
+        self._session = session
         self._clients: dict[str, object] = {}
 
     def __repr__(self) -> str:
@@ -92,8 +93,11 @@ class Aws:
             patience=3,
         )
 
-    def _kept(self, name: str, make: Make[Client], *, attempts: int = 3, patience: float = 60) -> Client:
-        """The client `name`, made by `make` once. `patience`: seconds to connect, and to wait for each answer."""
+    def _kept(self, name: str, make: Make[Client], *, attempts: int | None = None, patience: float = 60) -> Client:
+        """The client `name`, made by `make` once. `patience`: seconds to connect, and to wait for each answer.
+
+        Without `attempts`, botocore's default number holds, or the person's AWS_MAX_ATTEMPTS.
+        """
         with self._lock:
             if name not in self._clients:
                 import boto3
@@ -101,7 +105,9 @@ class Aws:
 
                 self._session = self._session or boto3.Session(region_name=self.region)
                 config = Config(
-                    retries={"mode": "standard", "total_max_attempts": attempts},
+                    retries={"mode": "standard"}
+                    if attempts is None
+                    else {"mode": "standard", "total_max_attempts": attempts},
                     max_pool_connections=CONNECTIONS,
                     connect_timeout=min(patience, 10),
                     read_timeout=patience,

@@ -4,6 +4,9 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import boto3
+import pytest
+
 from fleet.aws.session import Aws
 
 
@@ -20,9 +23,24 @@ def test_each_service_has_a_client_of_the_region(aws: Aws) -> None:
     assert aws.ec2 is not aws.ec2_once
 
 
-def test_launches_are_asked_for_once_and_the_rest_by_botocores_standard_retries(aws: Aws) -> None:
+def test_launches_are_asked_for_once_and_the_rest_by_botocores_standard_retries(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_MAX_ATTEMPTS", raising=False)
     assert aws.ec2_once.meta.config.retries["total_max_attempts"] == 1  # type: ignore[attr-defined]
-    assert aws.ec2.meta.config.retries == {"mode": "standard", "total_max_attempts": 3}  # type: ignore[attr-defined]
+    assert aws.ec2.meta.config.retries == {"mode": "standard"}  # type: ignore[attr-defined]
+
+
+def test_a_persons_number_of_attempts_holds_but_for_launches(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "7")
+    assert aws.ssm.meta.config.retries["total_max_attempts"] == 7  # type: ignore[attr-defined]
+    assert aws.ec2_once.meta.config.retries["total_max_attempts"] == 1  # type: ignore[attr-defined]
+
+
+def test_a_given_session_counts_instead_of_the_environment(aws_environment: None) -> None:
+    given = boto3.Session("other", "other", region_name="us-east-1")
+    signer = Aws("us-east-1", session=given).sqs._request_signer  # type: ignore[attr-defined]
+    assert signer._credentials.access_key == "other"
 
 
 def test_prices_come_from_a_region_that_has_the_pricing_api() -> None:
