@@ -162,6 +162,19 @@ def test_a_listing_has_every_page_in_order_and_nothing_else(bucket: Objects) -> 
     assert all(stored.etag and '"' not in stored.etag for stored in found)
 
 
+def test_an_object_is_replaced_only_while_it_is_the_one_that_was_read(bucket: Objects) -> None:
+    bucket.put("lock", b"mine")
+    content, etag = bucket.get_tagged("lock")
+    assert content == b"mine"
+    assert bucket.replace("lock", b"renewed", etag)
+    assert not bucket.replace("lock", b"stale", etag)
+    assert bucket.get("lock") == b"renewed"
+    bucket.delete("lock")
+    assert not bucket.replace("lock", b"late", etag)
+    with pytest.raises(ObjectAbsent):
+        bucket.get_tagged("lock")
+
+
 def test_delete_is_content_with_nothing(bucket: Objects) -> None:
     bucket.put("k", b"x")
     bucket.delete("k")
