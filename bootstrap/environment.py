@@ -1,0 +1,369 @@
+"""The job environment: the user's packages and source, resolved once and built alike wherever jobs run.
+
+`resolve` turns what a request names into an `EnvironmentSpec` (exact versions, no index address); `build` makes it real.
+Planner, local backend and fleet workers all call `build`, so what was planned is what runs. An environment is found by the
+content of its spec under the cache folder and is never changed once it is ready: its path goes into editable installs and
+script headers, so it is built in place, under a lock, and counts only when its `ready` file is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from fleet.errors import FleetError, RequestRefused
+from fleet.evals.documents import EnvironmentSpec
+from fleet.evals.source import SourceArchive
+
+INSPECT_FLOOR = "0.3.278"
+"""The first Inspect that can run one epoch of a sample by itself (`enqueue_sample(epoch=…)`)."""
+
+LOCK_KEEPS_S = 7 * 24 * 3600
+"""Seconds for which the same request gets the same versions: it resumes, although a dependency made a release meanwhile."""
+
+_FORMAT = "1"
+"""Part of every cache key: raise it when an environment is built another way."""
+
+
+class PackagesUnresolvable(RequestRefused):
+    """No set of versions satisfies the request's packages, or one of them can't travel to a worker."""
+
+    packages: list[str]
+    why: str
+
+    def message(self) -> str:
+        """Which packages, and uv's decisive sentence."""
+        named = ", ".join(self.packages) or "the source's dependencies"
+        return f"packages refused ({named}): {self.why}"
+
+
+class InspectTooOld(RequestRefused):
+    """The job environment would get an Inspect that can't run single epochs."""
+
+    found: str
+    where: str
+
+    def message(self) -> str:
+        """The version found, where it is asked for, and the one that is needed."""
+        return (
+            f"inspect-ai {self.found} ({self.where}) is too old: the job environment needs inspect-ai>={INSPECT_FLOOR}"
+        )
+
+
+class PythonUnavailable(RequestRefused):
+    """There is no such Python, and uv can't get one."""
+
+    python: str
+    why: str
+
+    def message(self) -> str:
+        """Which Python, and why not."""
+        return f"Python {self.python} for the job environment isn't available: {self.why}"
+
+
+class EnvironmentUnbuildable(RequestRefused):
+    """The resolved packages, or the source, don't install."""
+
+    step: str
+    why: str
+
+    def message(self) -> str:
+        """What was being done, and uv's decisive sentence."""
+        return f"the job environment can't be built ({self.step}): {self.why}"
+
+
+class UvMissing(FleetError):
+    """The program uv isn't there."""
+
+    def message(self) -> str:
+        """What is missing and how to get it."""
+        return "uv isn't installed: it builds the job environments (pip install uv)"
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnvironment:
+    """A built environment: never changed, shared by every process that asks for its spec."""
+
+    spec: EnvironmentSpec
+    python: Path
+    source: Path | None
+    """The unpacked source, when the spec has one."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder in the cache that holds it all."""
+        return self.python.parent.parent.parent
+
+    @property
+    def working_folder(self) -> Path:
+        """Where job processes start: the source, so that `file.py@task` is found; otherwise an empty folder."""
+        return self.source or self.folder / "empty"
+
+
+def cache_folder() -> Path:
+    """Where environments are kept: $FLEET_CACHE_DIR, or `inspect-fleet` in the user's cache folder."""
+    if own := os.environ.get("FLEET_CACHE_DIR"):
+        return Path(own)
+    if shared := os.environ.get("XDG_CACHE_HOME"):
+        return Path(shared) / "inspect-fleet"
+    return Path.home() / ".cache" / "inspect-fleet"
+
+
+def resolve(
+    packages: Sequence[str], source: SourceArchive | None, python: str | None, *, cache: Path | None = None
+) -> EnvironmentSpec:
+    """The environment of `packages` and the source's own dependencies, every version exact.
+
+    The source's `uv.lock` is obeyed where there is one. Where nothing names inspect-ai, our own version is taken unless
+    the packages exclude it. PackagesUnresolvable, InspectTooOld, PythonUnavailable: the request is at fault.
+    """
+    for package in packages:
+        _check_travels(package, packages)
+    wanted = python or f"{sys.version_info.major}.{sys.version_info.minor}"
+    cache = cache or cache_folder()
+    key = _digest([_FORMAT, wanted, _own_inspect() or "", source.sha256 if source else "", *sorted(packages)])
+    kept = cache / "locks" / f"{key}.txt"
+    with contextlib.suppress(FileNotFoundError):
+        if time.time() - kept.stat().st_mtime < LOCK_KEEPS_S:
+            return _spec(wanted, kept.read_text(), source)
+    with tempfile.TemporaryDirectory(prefix="inspect-fleet-") as scratch:
+        folder = Path(scratch).resolve()
+        lock = _compile(packages, source, wanted, folder)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    _write_whole(kept, lock)
+    return _spec(wanted, lock, source)
+
+
+def build(spec: EnvironmentSpec, *, cache: Path, artifact: Callable[[str], Path]) -> JobEnvironment:
+    """The environment of `spec`, built now unless `cache` has it. Two processes that ask at once build once.
+
+    `artifact` gives the local file of a content address; it is asked only for a source that isn't unpacked yet.
+    EnvironmentUnbuildable, PythonUnavailable: uv refused; nothing half-built is ever taken for ready.
+    """
+    folder = cache.resolve() / "environments" / _digest([_FORMAT, spec.write()])
+    environment = JobEnvironment(
+        spec=spec,
+        python=folder / "venv" / "bin" / "python",
+        source=folder / "source" if spec.source else None,
+    )
+    ready = folder / "ready"
+    if ready.exists():
+        return environment
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(folder.with_suffix(".lock")):
+        if not ready.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            _install(spec, environment, artifact)
+            ready.touch()
+    return environment
+
+
+def _compile(packages: Sequence[str], source: SourceArchive | None, python: str, folder: Path) -> str:
+    """The lock text, by `uv pip compile` in a scratch `folder`."""
+    tree = folder / "source"
+    tree.mkdir()
+    if source is not None:
+        unpack(source.path, tree)
+    manifest = next((name for name in ("pyproject.toml", "setup.py") if (tree / name).exists()), None)
+    inputs = [manifest] if source is not None and source.installable and manifest else []
+    pins = _pins_of_uv_lock(tree) if inputs else ""
+    if (locked := inspect_version(pins)) and _numbers(locked) < _numbers(INSPECT_FLOOR):
+        raise InspectTooOld(found=locked, where="pinned by the source's uv.lock")
+
+    def attempt(*, floor: bool, ours: str | None) -> subprocess.CompletedProcess[str]:
+        (folder / "wanted.in").write_text(
+            "\n".join([*packages, f"inspect-ai>={INSPECT_FLOOR}" if floor else "inspect-ai"])
+        )
+        (folder / "pins.txt").write_text("\n".join([pins, f"inspect-ai=={ours}" if ours else ""]))
+        command = ["pip", "compile", str(folder / "wanted.in"), *inputs, "--constraint", str(folder / "pins.txt")]
+        command += ["--universal", "--python-version", python, "--python", _interpreter(python)]
+        return _uv([*command, "--no-header", "--no-annotate", "--no-progress"], cwd=tree)
+
+    ours = None if locked or any(_names_inspect(package) for package in packages) else _own_inspect()
+    answer = attempt(floor=True, ours=ours)
+    if answer.returncode and ours:  # the packages exclude our version: any that can do the work will do
+        answer = attempt(floor=True, ours=None)
+    if answer.returncode:
+        older = attempt(floor=False, ours=None)
+        found = inspect_version(older.stdout) if older.returncode == 0 else None
+        if found and _numbers(found) < _numbers(INSPECT_FLOOR):
+            raise InspectTooOld(found=found, where="all that the packages allow")
+        raise PackagesUnresolvable(packages=list(packages), why=decisive_line(answer.stderr))
+    lock = answer.stdout.replace(f"file://{tree}", ".").replace(str(tree), ".").strip() + "\n"
+    if stray := re.search(r"^(?:-e +)?(/\S*|\S+ @ file:\S+|file:\S+|\.\./\S*)", lock, re.MULTILINE):
+        raise PackagesUnresolvable(
+            packages=list(packages), why=f"{stray[1]} lies outside the source, so it can't travel to a worker"
+        )
+    return lock
+
+
+def _pins_of_uv_lock(tree: Path) -> str:
+    """The versions in the source's uv.lock as constraints; none where there is no lock or it can't be read."""
+    if not (tree / "uv.lock").exists():
+        return ""
+    answer = _uv(
+        ["export", "--frozen", "--no-dev", "--no-hashes", "--no-header", "--no-annotate", "--no-emit-workspace"],
+        cwd=tree,
+    )
+    if answer.returncode:
+        raise PackagesUnresolvable(packages=[], why=f"the source's uv.lock: {decisive_line(answer.stderr)}")
+    return "\n".join(line for line in answer.stdout.splitlines() if re.match(r"^[A-Za-z0-9][\w.-]*==", line))
+
+
+def _install(spec: EnvironmentSpec, environment: JobEnvironment, artifact: Callable[[str], Path]) -> None:
+    """Fill the environment's empty folder. The `ready` file is the caller's."""
+    folder = environment.folder
+    (folder / "empty").mkdir()
+    if spec.source and environment.source:
+        environment.source.mkdir()
+        archive = artifact(spec.source)
+        found = hashlib.sha256(archive.read_bytes()).hexdigest()
+        if found != spec.source:
+            raise EnvironmentUnbuildable(step="unpack the source", why=f"its SHA-256 is {found}, not {spec.source}")
+        unpack(archive, environment.source)
+    (folder / "lock.txt").write_text(spec.lock)
+    made = _uv(
+        ["venv", "--no-project", "--no-progress", "--python", _interpreter(spec.python), str(folder / "venv")],
+        cwd=folder / "empty",
+    )
+    if made.returncode:
+        raise PythonUnavailable(python=spec.python, why=decisive_line(made.stderr))
+    install = ["pip", "install", "--python", str(environment.python), "--no-deps", "--no-progress"]
+    steps = [("install the packages", [*install, "--requirement", str(folder / "lock.txt")])]
+    if spec.installable:
+        steps.append(("install the source", [*install, "--editable", "."]))
+    for step, command in steps:
+        # In the source, so that its own [tool.uv] settings hold as they did when it was resolved.
+        answer = _uv(command, cwd=environment.working_folder)
+        if answer.returncode:
+            raise EnvironmentUnbuildable(step=step, why=decisive_line(answer.stderr))
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpack a source archive, whose digest the caller has checked, into an existing folder."""
+    with tarfile.open(archive, "r:gz") as tar:
+        if hasattr(tarfile, "data_filter"):
+            tar.extractall(folder, filter="data")
+        else:  # an early patch release of 3.11
+            tar.extractall(folder)  # noqa: S202 - our own archive: regular files and links that stay inside
+
+
+def decisive_line(text: str) -> str:
+    """The sentence of uv's answer that says why, on one line. For a person; nothing is decided by it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for mark in ("╰─▶", "├─▶", "error:", "×"):
+        for index, line in enumerate(lines):
+            if line.startswith(mark):
+                rest = [line.removeprefix(mark).strip()]
+                for more in lines[index + 1 :]:
+                    if more.startswith(("hint:", "help:", "note:", "╰", "├", "×", "error:")):
+                        break
+                    rest.append(more.lstrip("│ "))
+                return " ".join(rest)[:600]
+    return (lines[-1] if lines else "uv said nothing")[:600]
+
+
+def inspect_version(lock: str) -> str | None:
+    """The version of inspect-ai that a lock pins."""
+    found = re.search(r"^inspect[-_.]ai==([^\s;]+)", lock, re.MULTILINE | re.IGNORECASE)
+    return found[1] if found else None
+
+
+def _check_travels(package: str, packages: Sequence[str]) -> None:
+    """Refuse what isn't a requirement that any machine can resolve."""
+    text = package.strip()
+    if not text or text.startswith("-") or "\n" in text:
+        raise PackagesUnresolvable(packages=list(packages), why=f"{package!r} isn't a requirement")
+    if text.startswith((".", "/", "~", "file:")) or re.search(r"@\s*file:", text):
+        raise PackagesUnresolvable(
+            packages=list(packages), why=f"{text} is a path of this machine; a checkout travels as `source`"
+        )
+
+
+def _names_inspect(package: str) -> bool:
+    return re.match(r"inspect[-_.]ai(?![\w.-])", package.strip(), re.IGNORECASE) is not None
+
+
+def _own_inspect() -> str | None:
+    try:
+        version = metadata.version("inspect-ai")
+    except metadata.PackageNotFoundError:
+        return None
+    return version if re.fullmatch(r"[\d.]+", version) else None  # a development build can't be installed elsewhere
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def _spec(python: str, lock: str, source: SourceArchive | None) -> EnvironmentSpec:
+    return EnvironmentSpec(
+        python=python,
+        lock=lock,
+        source=source.sha256 if source else None,
+        installable=source.installable if source else False,
+    )
+
+
+def _interpreter(python: str) -> str:
+    """Our own interpreter where it is of that version (a venv's would be found otherwise), else a version for uv."""
+    ours = ".".join(str(part) for part in sys.version_info[:3])
+    own = getattr(sys, "_base_executable", None) or sys.executable
+    return own if f"{ours}.".startswith(f"{python}.") else python
+
+
+def _uv(arguments: Sequence[str], *, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [_uv_program(), *arguments], cwd=cwd, env=_uv_variables(os.environ), capture_output=True, text=True, check=False
+    )
+
+
+def _uv_program() -> str:
+    with contextlib.suppress(ImportError, FileNotFoundError):
+        from uv import find_uv_bin
+
+        return find_uv_bin()
+    if found := shutil.which("uv"):
+        return found
+    raise UvMissing()
+
+
+def _uv_variables(given: Mapping[str, str]) -> dict[str, str]:
+    """The user's environment, so that their index and proxy settings hold, without what belongs to our own Python."""
+    kept = {name: value for name, value in given.items() if name not in {"VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME"}}
+    # An archive has no .git, so packages that take their version from it are told one.
+    told = ("SETUPTOOLS_SCM_PRETEND_VERSION", "PDM_BUILD_SCM_VERSION", "POETRY_DYNAMIC_VERSIONING_BYPASS")
+    return {**dict.fromkeys((*told, "UV_DYNAMIC_VERSIONING_BYPASS"), "0.0.0"), **kept, "NO_COLOR": "1"}
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold the lock file at `path`; a holder that dies lets go of it."""
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Readers see the old file or the new one, never half of one."""
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        file.write(text)
+    Path(file.name).replace(path)
+
+
+def _digest(parts: Sequence[str]) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]

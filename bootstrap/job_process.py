@@ -1,0 +1,69 @@
+"""How a process of a job environment is started: the runner's entry by path, and an environment that keeps it to its work."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Mapping
+from pathlib import Path
+
+from bootstrap.environment import JobEnvironment
+
+ENTRY = Path(__file__).with_name("runner") / "__main__.py"
+
+_OWN_PYTHON = frozenset({"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTEST_CURRENT_TEST"})
+"""Variables that belong to the Python that runs us."""
+
+
+def command(environment: JobEnvironment, verb: str, *arguments: str) -> list[str]:
+    """The command line of a verb of the runner."""
+    return [str(environment.python), str(ENTRY), verb, *arguments]
+
+
+def variables(environment: JobEnvironment, given: Mapping[str, str], user: str | None = None) -> dict[str, str]:
+    """The environment of a job process: what was given, without what is Prefect's or our Python's own."""
+    kept = {name: value for name, value in given.items() if name not in _OWN_PYTHON and not name.startswith("PREFECT")}
+    path = kept.get("PATH", os.defpath)
+    settled = {
+        "PATH": f"{environment.python.parent}{os.pathsep}{path}",
+        "PYTHONHASHSEED": "0",  # sets in the same order in every process: datasets are made of them
+        "PYTHONUNBUFFERED": "1",
+        "INSPECT_DISPLAY": "none",
+        # A checkout that happens to lie around the cache isn't the source's.
+        "GIT_CEILING_DIRECTORIES": str(environment.working_folder.parent),
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "TQDM_DISABLE": "1",
+    }
+    # One runner a job, many runners a machine: not each with as many threads as there are processors.
+    modest = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    them = {}
+    if user is not None:
+        entry = pwd.getpwnam(user)
+        them = {"HOME": entry.pw_dir, "USER": user, "LOGNAME": user}
+    return {**modest, **kept, **them, **settled}
+
+
+def identity(user: str | None) -> dict[str, object]:
+    """Arguments of subprocess by which a process runs as `user`, with all of their groups (docker among them)."""
+    if user is None:
+        return {}
+    entry = pwd.getpwnam(user)
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": os.getgrouplist(user, entry.pw_gid)}
+
+
+def give(path: Path, user: str | None) -> None:
+    """Make a file or folder `user`'s own."""
+    if user is not None:
+        entry = pwd.getpwnam(user)
+        os.chown(path, entry.pw_uid, entry.pw_gid)
+
+
+def tail(log: Path, lines: int = 3) -> str:
+    """The last lines of a log as one, for a message; empty where there is none."""
+    try:
+        text = log.read_bytes()[-4000:].decode(errors="replace")
+    except OSError:
+        return ""
+    said = [line.strip() for line in text.splitlines() if line.strip()]
+    return " | ".join(said[-lines:])[-600:]

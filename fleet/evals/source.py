@@ -1,0 +1,147 @@
+"""A checkout packed for the way: the files that git tracks, as they lie in the working tree now.
+
+Equal trees make equal bytes, so the archive's SHA-256 is the source's identity. Uncommitted changes travel, deleted files
+don't, and what git doesn't track stays behind and is named: a person decides by `git add` what a run consists of.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from fleet.errors import RequestRefused
+
+_SUBMODULE = "160000"
+
+
+class SourceUnreadable(RequestRefused):
+    """The request's source isn't a checkout that can be packed."""
+
+    source: str
+    why: str
+
+    def message(self) -> str:
+        """Which folder, and what is wrong with it."""
+        return f"source {self.source} can't be packed: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceArchive:
+    """A packed checkout, or a packed folder of one."""
+
+    path: Path
+    """A .tar.gz, named by its digest."""
+    sha256: str
+    untracked: list[str]
+    """What stays behind though git doesn't ignore it, and links that lead out of the folder; sorted."""
+    installable: bool
+    """It has a setup.py, or a pyproject.toml that describes a package."""
+
+
+def pack(path: Path, folder: Path) -> SourceArchive:
+    """Pack the checkout at `path` (or the folder of one) into `folder`. SourceUnreadable: it can't be."""
+    root = path.expanduser()
+    if not root.is_dir():
+        why = "it is a file, not a folder" if root.exists() else "there is no such folder"
+        raise SourceUnreadable(source=str(path), why=why)
+    root = root.resolve()
+    untracked = set(_listed(root, path, "--others", "--exclude-standard"))
+    packed: list[str] = []
+    for name in sorted(set(_tracked(root, path))):
+        file = root / name
+        if file.is_symlink() and _leads_out(root, file):
+            untracked.add(name)
+        elif file.is_symlink() or file.is_file():  # a deleted file is still in git's index
+            packed.append(name)
+    if not packed:
+        raise SourceUnreadable(source=str(path), why="git tracks no file in it (git add what the run needs)")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=".part", delete=False) as part:
+        try:
+            _write(root, packed, part)
+        except OSError as error:
+            Path(part.name).unlink()
+            raise SourceUnreadable(source=str(path), why=f"{error.strerror}: {error.filename}") from error
+    with Path(part.name).open("rb") as file_:
+        sha256 = hashlib.file_digest(file_, "sha256").hexdigest()
+    archive = Path(part.name).replace(folder / f"{sha256}.tar.gz")
+    return SourceArchive(
+        path=archive, sha256=sha256, untracked=sorted(untracked), installable=_installable(root, packed)
+    )
+
+
+def _tracked(root: Path, asked: Path) -> Iterator[str]:
+    """What git tracks below `root`, files of checked-out submodules included."""
+    for entry in _listed(root, asked, "--cached", "--stage"):
+        facts, name = entry.split("\t", 1)
+        if not facts.startswith(_SUBMODULE):
+            yield name
+        elif (root / name / ".git").exists():
+            for inner in _tracked(root / name, asked):
+                yield f"{name}/{inner}"
+
+
+def _listed(root: Path, asked: Path, *what: str) -> list[str]:
+    """The answer of `git ls-files` for the folder `root`, relative to it."""
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(root), "ls-files", "-z", *what],
+            capture_output=True,
+            check=False,
+            # The checkout is the one at `root`, whatever hook or worktree we were started from.
+            env={name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | {"LC_ALL": "C"},
+        )
+    except FileNotFoundError as error:
+        raise SourceUnreadable(source=str(asked), why="the command git isn't installed") from error
+    if answer.returncode:
+        said = os.fsdecode(answer.stderr).strip().splitlines()
+        raise SourceUnreadable(source=str(asked), why=said[0].removeprefix("fatal: ") if said else "git failed")
+    return [os.fsdecode(name) for name in answer.stdout.split(b"\0") if name]
+
+
+def _leads_out(root: Path, link: Path) -> bool:
+    """Whether a symbolic link points anywhere but into the packed folder: it would dangle where it arrives."""
+    target = link.readlink()
+    return target.is_absolute() or not (link.parent / target).resolve().is_relative_to(root)
+
+
+def _write(root: Path, names: list[str], to: tempfile._TemporaryFileWrapper[bytes]) -> None:
+    """The archive's bytes: nothing in them but names, content, links and whether a file is executable."""
+    with (
+        gzip.GzipFile(filename="", mode="wb", fileobj=to, mtime=0, compresslevel=6) as squeezed,
+        tarfile.open(fileobj=squeezed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for name in names:
+            file = root / name
+            entry = tarfile.TarInfo(PurePosixPath(name).as_posix())
+            if file.is_symlink():
+                entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, os.fsdecode(file.readlink()), 0o777
+                tar.addfile(entry)
+                continue
+            content = file.read_bytes()
+            entry.size = len(content)
+            entry.mode = 0o755 if file.stat().st_mode & 0o100 else 0o644
+            tar.addfile(entry, io.BytesIO(content))
+
+
+def _installable(root: Path, names: list[str]) -> bool:
+    if "setup.py" in names:
+        return True
+    if "pyproject.toml" not in names:
+        return False
+    import tomllib
+
+    try:
+        described = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SourceUnreadable(source=str(root), why=f"its pyproject.toml is malformed: {error}") from error
+    # One that only holds the settings of tools describes no package.
+    return "project" in described or "build-system" in described

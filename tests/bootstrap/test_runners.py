@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import zipfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from bootstrap.environment import JobEnvironment
+from bootstrap.planner import plan_tasks
+from bootstrap.runners import JobAnswer, JobCrashed, Runner, RunnerDied, RunnerPool
+from fleet.evals.documents import EvalManifest, Job, JobResult, SampleRef
+from fleet.evals.plan import make_manifest
+from tests.job_environment import kit_request
+
+TASKS = {
+    "plain": {},
+    "numbered": {},
+    "chance": {},
+    "epochal": {"samples_per_job": 8},
+    "failing": {"samples_per_job": 6},
+    "dicts": {},
+    "growing": {},
+    "stopping": {},
+    "deadly": {},
+    "slow": {},
+}
+
+
+@pytest.fixture(scope="module")
+def manifests(environment: JobEnvironment, tmp_path_factory: pytest.TempPathFactory) -> dict[str, EvalManifest]:
+    """A manifest for each task of the kit, all planned in one process."""
+    request = kit_request(*TASKS)
+    plans = plan_tasks(request, environment, tmp_path_factory.mktemp("plans"), env=os.environ)
+    return {
+        name: make_manifest(plan, request.model_copy(update=fields), environment.spec, slots=2)
+        for (name, fields), plan in zip(TASKS.items(), plans, strict=True)
+    }
+
+
+def in_pool(
+    environment: JobEnvironment,
+    folder: Path,
+    work: Callable[[RunnerPool], Awaitable[None]],
+    *,
+    env: dict[str, str] | None = None,
+) -> None:
+    async def main() -> None:
+        async with RunnerPool(environment, folder / "runners", {**os.environ, **(env or {})}, instance="i-1") as pool:
+            await work(pool)
+
+    asyncio.run(main())
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_pool_of_runners_does_all_kinds_of_jobs(
+    environment: JobEnvironment, manifests: dict[str, EvalManifest], tmp_path: Path
+) -> None:
+    """One warm runner, one eval after the other; each job is its planned pairs with their real epochs, and a readable log."""
+    answers: dict[str, list[JobAnswer]] = {}
+    pids: list[int] = []
+
+    async def work(pool: RunnerPool) -> None:
+        runner = await pool.spawn()
+        pids.append(runner.pid)
+        for name, manifest in manifests.items():
+            if name not in {"deadly", "slow"}:
+                folder = tmp_path / name
+                answers[name] = [await runner.run(manifest, job, folder) for job in manifest.jobs]
+        pids.append((await pool.spawn()).pid)
+        assert pool.forks, "the kit starts no thread, so its runners are forked"
+
+    in_pool(environment, tmp_path, work)
+    assert len(set(pids)) == 2
+    assert not any(alive(pid) for pid in pids), "a closed pool leaves no process"
+
+    for name in ("plain", "numbered", "chance", "epochal", "failing", "dicts"):
+        for job, answer in zip(manifests[name].jobs, answers[name], strict=True):
+            assert pairs(answer) == {(ref.id, ref.epoch) for ref in job.samples}, name
+            assert answer.result.eval_id == manifests[name].eval_id
+            assert answer.result.job == job.job
+            assert answer.result.instance == "i-1"
+            with zipfile.ZipFile(answer.log) as log:
+                assert {f"samples/{ref.id}_epoch_{ref.epoch}.json" for ref in job.samples} <= set(log.namelist())
+                assert JobResult.read(log.read(JobResult.MEMBER)) == answer.result
+    [epochal] = answers["epochal"]
+    assert {epoch for _, epoch in pairs(epochal)} == {1, 2}
+    assert {record.epoch for record in epochal.result.samples if value(record.scores, "says_epoch") == "C"} == {1, 2}
+    assert all(record.metadata["epoch"] == record.epoch for record in epochal.result.samples)
+    [failing] = answers["failing"]
+    errors = {record.id: record.error for record in failing.result.samples if record.error}
+    assert errors.keys() == {"w1", "w4"}
+    usage = [answer.result.model_usage["scripted/model"]["total_tokens"] for answer in answers["plain"]]
+    assert sum(usage) == sum(len(f"say word{n}") + len(f"word{n}") for n in range(10))
+    assert {record.id for record in answers["growing"][0].result.samples} == {
+        *(f"w{n}" for n in range(3)),
+        *(f"more-w{n}" for n in range(3)),
+    }
+    assert answers["stopping"][0].result.samples
+
+
+def test_a_killed_runner_is_told_and_replaced(
+    environment: JobEnvironment, manifests: dict[str, EvalManifest], tmp_path: Path
+) -> None:
+    """User code that ends its process costs the runner, not the pool; a runner that sleeps can be killed or asked to end."""
+
+    async def work(pool: RunnerPool) -> None:
+        deadly, slow, plain = manifests["deadly"], manifests["slow"], manifests["plain"]
+        first = await pool.spawn()
+        with pytest.raises(RunnerDied, match="killed"):
+            await first.run(deadly, deadly.jobs[0], tmp_path / "deadly")
+        assert not alive(first.pid)
+
+        for end in (Runner.kill, Runner.terminate):
+            runner = await pool.spawn()
+            running = asyncio.create_task(runner.run(slow, slow.jobs[0], tmp_path / "slow"))
+            await until_sleeping(tmp_path / "slow")
+            end(runner)
+            with pytest.raises(RunnerDied):
+                await running
+
+        third = await pool.spawn()
+        answer = await third.run(plain, plain.jobs[0], tmp_path / "plain")
+        assert len(answer.result.samples) == len(plain.jobs[0].samples)
+
+    in_pool(environment, tmp_path, work)
+
+
+async def until_sleeping(folder: Path) -> None:
+    """The job's log is begun: its samples are at work, or about to be."""
+    for _ in range(600):
+        if list(folder.glob("log/*.eval")):  # noqa: ASYNC240 - a look, not a read
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"no log appeared in {folder}")
+
+
+def test_a_sample_that_isnt_the_planned_one_crashes_the_job_and_not_the_runner(
+    environment: JobEnvironment, manifests: dict[str, EvalManifest], tmp_path: Path
+) -> None:
+    """Content and id are checked where the sample runs, since another dataset would be scored under the planned name."""
+    plain = manifests["plain"]
+    right = plain.jobs[0].samples[0]
+
+    async def work(pool: RunnerPool) -> None:
+        runner = await pool.spawn()
+        for ref, kind in (
+            (SampleRef(id=right.id, epoch=1, digest="0" * 16), "SampleChanged"),
+            (SampleRef(id="nobody", epoch=1, digest=right.digest), "SampleAbsent"),
+        ):
+            with pytest.raises(JobCrashed) as crash:
+                await runner.run(plain, Job(job="000000-00000000", samples=[ref]), tmp_path / kind)
+            assert crash.value.kind == kind
+        gone = plain.model_copy(update={"task": plain.task.model_copy(update={"name": "evalkit/gone"})})
+        with pytest.raises(JobCrashed) as crash:
+            await runner.run(gone, plain.jobs[0], tmp_path / "gone")
+        assert crash.value.kind == "TaskUnknown"
+        answer = await runner.run(plain, plain.jobs[0], tmp_path / "plain")
+        assert answer.result.samples
+
+    in_pool(environment, tmp_path, work)
+
+
+def pairs(answer: JobAnswer) -> set[tuple[int | str, int]]:
+    return {(record.id, record.epoch) for record in answer.result.samples}
+
+
+def value(scores: dict[str, dict[str, object]] | None, name: str) -> object:
+    return (scores or {}).get(name, {}).get("value")
