@@ -1,0 +1,181 @@
+"""What a look at one instance and its flow run calls for. Pure: facts in, a verdict out; `observer` carries it out.
+
+The two must end together. A flow run that is cancelled takes its instance with it at once; an instance that goes takes its
+flow run with it, since the open-source server would show it as Running for ever; an instance without a flow run to work for
+is terminated.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from fleet.aws.instances import Instance
+
+STOPPED = frozenset({"stopping", "stopped"})
+
+OUTSIDE = {
+    "Server.SpotInstanceTermination": "EC2 took the spot capacity back",
+    "Server.SpotInstanceShutdown": "EC2 took the spot capacity back",
+    "Server.InsufficientInstanceCapacity": "EC2 had no capacity to start it",
+    "Server.ScheduledStop": "EC2 ended it for maintenance of its host",
+    "Server.InternalError": "EC2 had an internal error",
+    "Client.InstanceTerminated": "it was terminated",
+    "Client.UserInitiatedShutdown": "it was terminated from outside",
+    "Client.InstanceInitiatedShutdown": "it powered itself off before the flow run had ended",
+    "Client.InternalError": "EC2 couldn't start it; the key of an encrypted volume is the usual cause",
+    "Client.VolumeLimitExceeded": "the account's limit of volumes was reached",
+    "Client.InvalidSnapshot.NotFound": "a snapshot of its image is missing",
+}
+"""EC2's StateReason codes, in words."""
+
+
+class Phase(enum.Enum):
+    """Where a flow run stands, as far as its instance is concerned."""
+
+    SUBMITTING = "Pending or Submitting: this launch isn't known to Prefect yet, or another one is on its way"
+    PENDING = "its instance boots"
+    ACTIVE = "the instance works on it (also paused, or waiting for a retry, in the engine's own process)"
+    CANCELLING = "somebody asked for its end"
+    CANCELLED = "cancelled"
+    FINAL = "completed, failed or crashed"
+    RELEASED = "suspended, or scheduled for a launch to come: it needs this instance no more"
+    DELETED = "Prefect doesn't know it"
+
+
+def phase_of(kind: str | None, name: str, *, rescheduled: bool, suspended: bool) -> Phase:
+    """The phase of a flow run by its state's type and name.
+
+    `rescheduled`: where it is SCHEDULED, whether a pool worker will submit it anew (an engine waits for its own retry in
+    the same state). `suspended`: where it is PAUSED, whether its engine has left.
+    """
+    match kind:
+        case None:
+            return Phase.SUBMITTING
+        case "PENDING":
+            return Phase.SUBMITTING if name in ("Pending", "Submitting") else Phase.PENDING
+        case "SCHEDULED":
+            return Phase.RELEASED if rescheduled else Phase.ACTIVE
+        case "PAUSED":
+            return Phase.RELEASED if suspended else Phase.ACTIVE
+        case "CANCELLING":
+            return Phase.CANCELLING
+        case "CANCELLED":
+            return Phase.CANCELLED
+        case "COMPLETED" | "FAILED" | "CRASHED":
+            return Phase.FINAL
+        case _:
+            return Phase.ACTIVE
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds."""
+
+    boot: float
+    """From launch to the flow run's first state of its own."""
+    grace: float
+    missing: float
+    submit: float
+    """After a launch, how long the flow run may go without a word that it was launched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One look."""
+
+    instance: Instance | None
+    """None: EC2 left it out of its answer."""
+    phase: Phase
+    age: float
+    """Seconds since the launch."""
+    missing_for: float = 0.0
+    """Seconds that EC2 has left it out."""
+    over_for: float = 0.0
+    """Seconds that the flow run has been FINAL or RELEASED."""
+    superseded: bool = False
+    """Whether a later launch works for the same flow run."""
+
+
+class Settle(enum.Enum):
+    """A state to set."""
+
+    CRASHED = "Crashed"
+    CANCELLED = "Cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to do, in this order: terminate, settle, stop watching."""
+
+    terminate: bool = False
+    settle: Settle | None = None
+    over: bool = False
+    """Nothing is left to watch."""
+    why: str = ""
+
+
+WATCH = Verdict()
+OVER = Verdict(over=True)
+
+
+def verdict(sight: Sight, limits: Limits) -> Verdict:
+    """What this look calls for. Where a verdict asks for a termination, the next look sees whether it came."""
+    instance = sight.instance
+    if instance is None and sight.missing_for < limits.missing and sight.phase is not Phase.CANCELLING:
+        return WATCH  # EC2's answers lag a launch by seconds
+    if (instance is None and sight.missing_for >= limits.missing) or (instance is not None and instance.leaving):
+        return _gone(sight, limits)
+    return _there(sight, limits)
+
+
+def _gone(sight: Sight, limits: Limits) -> Verdict:
+    if sight.superseded:
+        return OVER
+    match sight.phase:
+        case Phase.PENDING | Phase.ACTIVE:
+            return Verdict(settle=Settle.CRASHED, over=True, why=departure(sight.instance))
+        case Phase.SUBMITTING:
+            # A retry that is being submitted still names the instance of the attempt before.
+            if sight.age < limits.submit:
+                return WATCH
+            return Verdict(settle=Settle.CRASHED, over=True, why=departure(sight.instance))
+        case Phase.CANCELLING:
+            return Verdict(settle=Settle.CANCELLED, over=True, why="cancelled; its instance is gone")
+        case _:
+            return OVER
+
+
+def _there(sight: Sight, limits: Limits) -> Verdict:
+    if sight.superseded:
+        return Verdict(terminate=True, why="a later launch works for its flow run")
+    match sight.phase:
+        case Phase.CANCELLING:
+            return Verdict(terminate=True, settle=Settle.CANCELLED, why="cancelled; its instance was terminated")
+        case Phase.CANCELLED:
+            return Verdict(terminate=True, why="its flow run was cancelled")
+        case Phase.DELETED:
+            return Verdict(terminate=True, why="its flow run was deleted")
+        case Phase.FINAL | Phase.RELEASED:
+            if sight.over_for < limits.grace:
+                return WATCH
+            return Verdict(terminate=True, why="its flow run needs it no more, and it didn't power itself off")
+        case Phase.SUBMITTING | Phase.PENDING if sight.age > limits.boot:
+            return Verdict(
+                terminate=True,
+                settle=Settle.CRASHED,
+                why=f"no boot within {limits.boot:g} s: the instance never reported to Prefect, and was terminated",
+            )
+        case Phase.PENDING | Phase.ACTIVE if sight.instance is not None and sight.instance.state in STOPPED:
+            return Verdict(terminate=True, settle=Settle.CRASHED, why="the instance was stopped from outside")
+        case _:
+            return WATCH
+
+
+def departure(instance: Instance | None) -> str:
+    """Why an instance is gone, in words, with EC2's own after them."""
+    if instance is None:
+        return "the instance is gone: EC2 doesn't know it any more"
+    words = OUTSIDE.get(instance.reason_code)
+    own = instance.reason or instance.reason_code or "EC2 gave no reason"
+    return f"the instance is gone: {f'{words} ({own})' if words else own}"

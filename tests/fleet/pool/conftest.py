@@ -1,0 +1,34 @@
+"""The emulator of the AWS room, and Prefect kept from sending logs anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from prefect.settings import PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
+
+from fleet.aws.session import Aws
+from fleet.pool.access import Access
+from tests.fleet.aws.conftest import REGION, aws_environment, moto_endpoint, unique
+
+__all__ = ["access", "aws", "aws_environment", "moto_endpoint", "quiet_prefect", "unique"]
+
+
+@pytest.fixture(scope="session")
+def access() -> Access:
+    """A pool worker's clients, shared by the tests: boto3 takes most of a second for each."""
+    return Access()
+
+
+@pytest.fixture
+def aws(access: Access, aws_environment: None) -> Aws:
+    clients = access.of(None, REGION)
+    for client in (clients.ec2, clients.ec2_once, clients.ssm, clients.sts, clients.s3):
+        assert client.meta.endpoint_url.startswith("http://127.0.0.1:")  # made in this environment, and kept
+    return clients
+
+
+@pytest.fixture
+def quiet_prefect() -> Iterator[None]:
+    with temporary_settings({PREFECT_LOGGING_TO_API_ENABLED: False}):
+        yield

@@ -1,0 +1,439 @@
+"""The watch carries out its verdicts, survives what fails, and finds again what another process launched."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+from uuid import UUID, uuid4
+
+import anyio
+import httpx
+import pytest
+
+from fleet.aws.failures import AwsRefused
+from fleet.aws.instances import Instance, Instances
+from fleet.aws.session import Aws
+from fleet.pool import boot_log
+from fleet.pool.observer import Observer, Terms, Watch
+from fleet.pool.order import FLOW_RUN_TAG, POOL_TAG
+from fleet.pool.run_states import RunView
+from fleet.pool.settings import PoolSettings
+from fleet.pool.verdict import Phase
+
+START = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
+POOL = "pool-id"
+
+
+class Clock:
+    """Seconds, monotonic and by EC2's calendar, that pass when told to."""
+
+    def __init__(self) -> None:
+        self.seconds = 1_000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def now(self) -> datetime.datetime:
+        return START + datetime.timedelta(seconds=self.seconds)
+
+
+@dataclass
+class World:
+    """EC2, Prefect and a pool worker, with instances and flow runs in them."""
+
+    clock: Clock = field(default_factory=Clock)
+    aws: Aws = field(default_factory=lambda: Aws("us-east-1"))
+    instances: dict[str, Instance] = field(default_factory=dict)
+    phases: dict[UUID, Phase] = field(default_factory=dict)
+    recorded: dict[UUID, str] = field(default_factory=dict)
+    messages: dict[UUID, str] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    logged: list[str] = field(default_factory=list)
+    broken: set[str] = field(default_factory=set)
+    """What fails now: describe, terminate, read, set."""
+    while_reading: Callable[[], None] = lambda: None
+
+    def observer(self) -> Observer:
+        log = logging.Logger("test")
+        handler = logging.Handler()
+        handler.emit = lambda record: self.logged.append(record.getMessage())  # type: ignore[method-assign]
+        log.addHandler(handler)
+        self.log = log
+        ec2 = cast("Callable[[Aws], Instances]", lambda _: self)
+        settings = PoolSettings(poll_seconds=0.001, idle_seconds=0.001)
+        return Observer(self, self, settings, log, ec2_of=ec2, clock=self.clock, now=self.clock.now)
+
+    def launch(self, run_id: UUID | None = None, *, phase: Phase = Phase.PENDING, pool: str = POOL) -> Instance:
+        run_id = run_id or uuid4()
+        tags = {POOL_TAG: pool, FLOW_RUN_TAG: str(run_id)}
+        instance = Instance(
+            f"i-{len(self.instances)}", "us-east-1", "running", "t", "on-demand", self.clock.now(), tags
+        )
+        self.instances[instance.id] = instance
+        self.phases[run_id] = phase
+        return instance
+
+    def lose(self, instance: Instance, reason: str = "Server.SpotInstanceTermination") -> None:
+        self.instances[instance.id] = replace(instance, state="terminated", reason_code=reason)
+
+    # EC2
+
+    def find(self, tags: Mapping[str, str]) -> list[Instance]:
+        self.calls.append("describe")
+        self._fail("describe")
+        return [each for each in self.instances.values() if tags.items() <= each.tags.items()]
+
+    def terminate(self, ids: Sequence[str]) -> frozenset[str]:
+        self.calls.append(f"terminate {' '.join(sorted(ids))}")
+        self._fail("terminate")
+        for each in ids:
+            self.lose(self.instances[each], "Client.UserInitiatedShutdown")
+        return frozenset()
+
+    # Prefect
+
+    async def read(self, ids: Sequence[UUID]) -> dict[UUID, RunView]:
+        self.calls.append("read")
+        self._fail("read")
+        self.while_reading()
+        return {run_id: self._view(run_id) for run_id in ids if run_id in self.phases}
+
+    async def at_work(self, pool: str) -> list[RunView]:
+        working = (Phase.SUBMITTING, Phase.PENDING, Phase.ACTIVE, Phase.CANCELLING)
+        return [self._view(run_id) for run_id, phase in self.phases.items() if phase in working]
+
+    async def crash(self, run_id: UUID, why: str) -> bool:
+        return self._set(run_id, Phase.FINAL, why)
+
+    async def cancel(self, run_id: UUID, why: str) -> bool:
+        return self._set(run_id, Phase.CANCELLED, why)
+
+    # The pool worker
+
+    def pool(self) -> tuple[str, str] | None:
+        return POOL, "ec2"
+
+    async def home(self) -> Sequence[Aws]:
+        return [self.aws]
+
+    async def terms(self, run: Any, region: str) -> Terms:
+        return Terms(self.aws, boot_seconds=100)
+
+    def log_of(self, run: Any) -> logging.Logger:
+        return self.log
+
+    def _view(self, run_id: UUID) -> RunView:
+        return RunView(run_id, self.phases[run_id], self.recorded.get(run_id), cast("Any", None))
+
+    def _set(self, run_id: UUID, phase: Phase, why: str) -> bool:
+        self._fail("set")
+        if self.phases[run_id] in (Phase.FINAL, Phase.CANCELLED):
+            return False
+        self.phases[run_id], self.messages[run_id] = phase, why
+        return True
+
+    def _fail(self, what: str) -> None:
+        if what in self.broken:
+            if what in ("describe", "terminate"):
+                raise AwsRefused(service="EC2", operation=what, code="RequestLimitExceeded", target="", why="")
+            raise httpx.ConnectError("no answer")
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def own(world: World, observer: Observer, phase: Phase = Phase.ACTIVE) -> tuple[Instance, Watch]:
+    """An instance that this process launched."""
+    instance = world.launch(phase=phase)
+    run_id = UUID(instance.tags[FLOW_RUN_TAG])
+    return instance, observer.add(run_id, instance, Terms(world.aws, boot_seconds=100))
+
+
+def looks(observer: Observer, count: int = 1) -> None:
+    async def go() -> None:
+        for _ in range(count):
+            await observer.look()
+
+    anyio.run(go)
+
+
+def test_one_describe_and_one_read_serve_all_instances(world: World) -> None:
+    observer = world.observer()
+    for _ in range(50):
+        own(world, observer)
+    looks(observer, 3)
+    assert world.calls == ["describe", "read"] * 3
+
+
+def test_a_lost_instance_crashes_its_flow_run_with_the_reason(world: World) -> None:
+    observer = world.observer()
+    instance, watch = own(world, observer)
+    looks(observer)
+    assert not watch.done.is_set()
+    world.lose(instance)
+    looks(observer)
+    assert watch.done.is_set()
+    assert "i-0: the instance is gone: EC2 took the spot capacity back" in world.messages[watch.run_id]
+    assert world.messages[watch.run_id] in world.logged
+
+
+def test_the_end_of_the_boot_log_goes_into_the_flow_runs_log(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boot_log, "tail", lambda aws, folder, instance: f"last words of {instance}")
+    observer = world.observer()
+    instance, _ = own(world, observer)
+    world.lose(instance)
+    looks(observer)
+    assert any("last words of i-0" in line for line in world.logged)
+
+
+def test_cancelled_runs_lose_their_instances_in_one_call_and_are_cancelled(world: World) -> None:
+    observer = world.observer()
+    watches = [own(world, observer, Phase.CANCELLING)[1] for _ in range(3)]
+    looks(observer)
+    assert world.calls[-1] == "terminate i-0 i-1 i-2"
+    assert {world.phases[watch.run_id] for watch in watches} == {Phase.CANCELLED}
+    assert not any(watch.done.is_set() for watch in watches), "asked is not done"
+    looks(observer)
+    assert all(watch.done.is_set() for watch in watches)
+
+
+def test_a_run_is_not_called_cancelled_while_its_instance_cannot_be_terminated(world: World) -> None:
+    observer = world.observer()
+    _, watch = own(world, observer, Phase.CANCELLING)
+    world.broken = {"terminate"}
+    looks(observer, 2)
+    assert world.phases[watch.run_id] is Phase.CANCELLING
+    world.broken = set()
+    looks(observer, 2)
+    assert world.phases[watch.run_id] is Phase.CANCELLED
+    assert watch.done.is_set()
+
+
+def test_no_boot_in_time_terminates_and_crashes(world: World) -> None:
+    observer = world.observer()
+    _, watch = own(world, observer, Phase.PENDING)
+    looks(observer)
+    world.clock.seconds += 101
+    looks(observer)
+    assert "no boot within 100 s" in world.messages[watch.run_id]
+    assert world.instances["i-0"].leaving
+
+
+def test_an_instance_may_outlive_its_flow_run_for_a_moment(world: World) -> None:
+    observer = world.observer()
+    _, watch = own(world, observer)
+    world.phases[watch.run_id] = Phase.FINAL
+    looks(observer)
+    world.clock.seconds += 29
+    looks(observer)
+    assert not world.instances["i-0"].leaving
+    world.clock.seconds += 1
+    looks(observer, 2)
+    assert world.instances["i-0"].leaving
+    assert watch.done.is_set()
+
+
+@pytest.mark.parametrize("what", ["describe", "read"])
+def test_an_answer_that_does_not_come_decides_nothing(world: World, what: str) -> None:
+    observer = world.observer()
+    _, watch = own(world, observer)
+    world.broken = {what}
+    world.clock.seconds += 10_000
+
+    async def go() -> None:
+        for _ in range(3):
+            try:
+                await observer.look()
+            except httpx.HTTPError:
+                assert what == "read"
+
+    anyio.run(go)
+    world.broken = set()
+    assert not watch.done.is_set()
+    assert not world.messages
+    assert not world.instances["i-0"].leaving
+
+
+def test_a_state_that_cannot_be_set_is_set_at_the_next_look(world: World) -> None:
+    observer = world.observer()
+    instance, watch = own(world, observer)
+    world.lose(instance)
+    world.broken = {"set"}
+    looks(observer)
+    assert not watch.done.is_set()
+    world.broken = set()
+    looks(observer)
+    assert watch.done.is_set()
+    assert watch.run_id in world.messages
+
+
+def test_an_instance_that_is_launched_during_a_look_is_not_judged_by_it(world: World) -> None:
+    """Its flow run isn't among those that were read: it must not count as deleted."""
+    observer = world.observer()
+    added: list[Watch] = []
+    world.while_reading = lambda: added.append(own(world, observer)[1]) if not added else None
+    looks(observer)
+    assert world.calls == ["describe", "read"]
+    looks(observer, 2)
+    assert not added[0].done.is_set()
+    assert not world.instances["i-0"].leaving
+
+
+# Adoption
+
+
+def test_after_a_restart_the_instances_of_the_pool_are_watched_again(world: World) -> None:
+    lost, cancelled, other = (world.launch(phase=Phase.ACTIVE, pool=pool) for pool in (POOL, POOL, "another pool"))
+    observer = world.observer()
+    looks(observer)
+    assert observer.watched == {lost.id, cancelled.id}
+    world.lose(lost)
+    world.phases[UUID(cancelled.tags[FLOW_RUN_TAG])] = Phase.CANCELLING
+    looks(observer, 2)
+    assert world.instances[cancelled.id].leaving
+    assert "spot" in world.messages[UUID(lost.tags[FLOW_RUN_TAG])]
+    assert observer.watched == frozenset()
+    assert not world.instances[other.id].leaving
+
+
+def test_an_adopted_instance_is_as_old_as_it_is(world: World) -> None:
+    instance = world.launch()
+    world.clock.seconds += 99
+    observer = world.observer()
+    looks(observer)
+    assert not world.instances[instance.id].leaving
+    world.clock.seconds += 2
+    looks(observer)
+    assert world.instances[instance.id].leaving
+
+
+def test_a_flow_run_whose_instance_ended_while_nobody_watched_is_crashed(world: World) -> None:
+    instance = world.launch(phase=Phase.ACTIVE)
+    run_id = UUID(instance.tags[FLOW_RUN_TAG])
+    world.recorded[run_id] = f"us-east-1::{instance.id}"
+    world.lose(instance, "Client.InstanceInitiatedShutdown")
+    observer = world.observer()
+    looks(observer, 2)
+    assert "powered itself off" in world.messages[run_id]
+
+
+def test_so_is_one_whose_instance_ec2_has_forgotten_and_only_after_a_while(world: World) -> None:
+    run_id = uuid4()
+    world.phases[run_id], world.recorded[run_id] = Phase.ACTIVE, "us-east-1::i-0123"
+    observer = world.observer()
+    looks(observer, 2)
+    assert not world.messages
+    world.clock.seconds += 60
+    looks(observer)
+    assert "doesn't know it any more" in world.messages[run_id]
+
+
+def test_a_run_that_is_submitted_anew_is_not_judged_by_its_old_instance(world: World) -> None:
+    instance = world.launch()
+    run_id = UUID(instance.tags[FLOW_RUN_TAG])
+    world.recorded[run_id], world.phases[run_id] = f"us-east-1::{instance.id}", Phase.SUBMITTING
+    world.lose(instance)
+    observer = world.observer()
+    looks(observer, 3)
+    assert not world.messages
+
+
+def test_an_instance_whose_flow_run_is_deleted_is_terminated(world: World) -> None:
+    instance = world.launch()
+    world.phases.clear()
+    looks(world.observer(), 2)
+    assert world.instances[instance.id].leaving
+
+
+def test_an_instance_that_is_being_launched_is_no_stranger(world: World) -> None:
+    observer = world.observer()
+    run_id = uuid4()
+    with observer.launching(run_id):
+        instance = world.launch(run_id)
+        looks(observer)
+        assert observer.watched == frozenset()
+        observer.add(run_id, instance, Terms(world.aws, boot_seconds=100))
+    looks(observer)
+    assert observer.watched == {instance.id}
+
+
+def test_a_new_attempt_ends_the_instance_of_the_one_before_and_leaves_the_run_alone(world: World) -> None:
+    observer = world.observer()
+    old, watch = own(world, observer)
+    with observer.launching(watch.run_id):
+        looks(observer)
+        assert world.instances[old.id].leaving
+        world.clock.seconds += 1
+        new = world.launch(watch.run_id)
+        observer.add(watch.run_id, new, Terms(world.aws, boot_seconds=100))
+    looks(observer, 2)
+    assert observer.watched == {new.id}
+    assert not world.messages
+    assert not world.instances[new.id].leaving
+
+
+def test_of_two_strangers_with_one_flow_run_the_later_one_stays(world: World) -> None:
+    old = world.launch()
+    world.clock.seconds += 1
+    new = world.launch(UUID(old.tags[FLOW_RUN_TAG]))
+    observer = world.observer()
+    looks(observer, 2)
+    assert (world.instances[old.id].leaving, world.instances[new.id].leaving) == (True, False)
+    assert not world.messages
+
+
+# The loop
+
+
+def in_loop(observer: Observer, story: Callable[[], Awaitable[None]]) -> None:
+    async def go() -> None:
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as group:
+                group.start_soon(observer.run)
+                await story()
+                observer.leave()
+
+    anyio.run(go)
+
+
+def test_the_loop_outlives_failures_and_complains_once(world: World) -> None:
+    observer = world.observer()
+    world.broken = {"describe", "read"}
+
+    async def story() -> None:
+        instance, watch = own(world, observer)
+        while world.calls.count("describe") < 5:  # noqa: ASYNC110  looks are counted, not time
+            await anyio.sleep(0.001)
+        world.broken = set()
+        world.lose(instance)
+        await watch.done.wait()
+
+    in_loop(observer, story)
+    assert sum("instances in us-east-1" in line for line in world.logged) == 1
+    assert sum("a look at the instances" in line for line in world.logged) == 1
+
+
+def test_the_loop_leaves_only_when_its_own_instances_need_it_no_more(world: World) -> None:
+    observer = world.observer()
+    world.launch(phase=Phase.ACTIVE)  # another process's: it waits for no one here
+
+    async def story() -> None:
+        instance, watch = own(world, observer)
+        observer.leave()
+        await anyio.sleep(0.02)
+        assert not watch.done.is_set()
+        world.lose(instance)
+        await watch.done.wait()
+
+    in_loop(observer, story)
+
+
+def test_before_prefects_first_word_nothing_is_looked_at(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world, "pool", lambda: None)
+    looks(world.observer())
+    assert world.calls == []

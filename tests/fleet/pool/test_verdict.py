@@ -1,0 +1,148 @@
+"""The rules of the watch, as a table."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass, field
+
+import pytest
+
+from fleet.aws.instances import Instance
+from fleet.pool.verdict import (
+    OVER,
+    WATCH,
+    Limits,
+    Phase,
+    Settle,
+    Sight,
+    Verdict,
+    departure,
+    phase_of,
+    verdict,
+)
+
+LIMITS = Limits(boot=900, grace=30, missing=60, submit=300)
+
+
+def an_instance(state: str = "running", code: str = "", reason: str = "") -> Instance:
+    launched = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
+    return Instance("i-1", "us-east-1", state, "c7i.large", "spot", launched, {}, code, reason)
+
+
+UP, GONE = an_instance(), an_instance("terminated", "Client.UserInitiatedShutdown")
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    instance: Instance | None
+    phase: Phase
+    terminate: bool = False
+    settle: Settle | None = None
+    over: bool = False
+    seconds: dict[str, float] = field(default_factory=lambda: {"age": 10.0})
+    superseded: bool = False
+
+
+CRASHED, CANCELLED = Settle.CRASHED, Settle.CANCELLED
+ROWS = [
+    Row("booting", UP, Phase.PENDING),
+    Row("not yet told to Prefect", UP, Phase.SUBMITTING),
+    Row("at work", UP, Phase.ACTIVE, seconds={"age": 1e6}),
+    Row("cancelling: terminated at once, and Cancelled", UP, Phase.CANCELLING, terminate=True, settle=CANCELLED),
+    Row("cancelling, not yet described: terminated all the same", None, Phase.CANCELLING, True, CANCELLED),
+    Row("cancelling, and going", an_instance("shutting-down"), Phase.CANCELLING, settle=CANCELLED, over=True),
+    Row("cancelled", UP, Phase.CANCELLED, terminate=True),
+    Row("final, within its grace", UP, Phase.FINAL, seconds={"age": 99, "over_for": 29.0}),
+    Row("final, past its grace", UP, Phase.FINAL, terminate=True, seconds={"age": 99, "over_for": 30.0}),
+    Row("suspended, past its grace", UP, Phase.RELEASED, terminate=True, seconds={"age": 99, "over_for": 30.0}),
+    Row("its flow run is deleted", UP, Phase.DELETED, terminate=True),
+    Row("no boot in time", UP, Phase.PENDING, terminate=True, settle=CRASHED, seconds={"age": 901}),
+    Row("never told to Prefect", UP, Phase.SUBMITTING, terminate=True, settle=CRASHED, seconds={"age": 901}),
+    Row("stopped from outside", an_instance("stopped"), Phase.ACTIVE, terminate=True, settle=CRASHED),
+    Row("stopped, with nothing left to do", an_instance("stopped"), Phase.FINAL),
+    Row("a later launch works for its flow run", UP, Phase.ACTIVE, terminate=True, superseded=True),
+    Row("gone, and the flow run is final", GONE, Phase.FINAL, over=True),
+    Row("gone, and the flow run is suspended", GONE, Phase.RELEASED, over=True),
+    Row("gone, and cancelled", GONE, Phase.CANCELLED, over=True),
+    Row("gone, and the flow run is deleted", GONE, Phase.DELETED, over=True),
+    Row("gone at work", GONE, Phase.ACTIVE, settle=CRASHED, over=True),
+    Row("going at work", an_instance("shutting-down"), Phase.ACTIVE, settle=CRASHED, over=True),
+    Row("gone while it booted", GONE, Phase.PENDING, settle=CRASHED, over=True),
+    Row("gone, while another attempt is submitted", GONE, Phase.SUBMITTING),
+    Row("gone, and nobody submits", GONE, Phase.SUBMITTING, settle=CRASHED, over=True, seconds={"age": 301}),
+    Row("gone, superseded", GONE, Phase.ACTIVE, over=True, superseded=True),
+    Row("not described yet", None, Phase.PENDING, seconds={"age": 5, "missing_for": 5}),
+    Row("not described at work", None, Phase.ACTIVE, seconds={"age": 5e3, "missing_for": 59}),
+    Row("not described for long", None, Phase.ACTIVE, False, CRASHED, True, {"age": 5e3, "missing_for": 60}),
+    Row("not described for long, and final", None, Phase.FINAL, over=True, seconds={"age": 5e3, "missing_for": 60}),
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_the_two_end_together(row: Row) -> None:
+    found = verdict(Sight(row.instance, row.phase, superseded=row.superseded, **row.seconds), LIMITS)
+    assert (found.terminate, found.settle, found.over) == (row.terminate, row.settle, row.over)
+    assert bool(found.why) == (found not in (WATCH, OVER))
+
+
+def test_a_missed_boot_says_its_deadline() -> None:
+    found = verdict(Sight(UP, Phase.PENDING, age=1000), LIMITS)
+    assert found.why.startswith("no boot within 900 s")
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_an_instance_that_is_gone_is_never_terminated_again(phase: Phase) -> None:
+    assert not verdict(Sight(GONE, phase, age=1e6, over_for=1e6), LIMITS).terminate
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_an_instance_that_is_there_is_never_let_go(phase: Phase) -> None:
+    assert not verdict(Sight(UP, phase, age=1e6, over_for=1e6), LIMITS).over
+
+
+@pytest.mark.parametrize(
+    ("instance", "words"),
+    [
+        (GONE, "it was terminated from outside (Client.UserInitiatedShutdown)"),
+        (
+            an_instance("terminated", "Server.SpotInstanceTermination", "Spot instance termination"),
+            "EC2 took the spot capacity back (Spot instance termination)",
+        ),
+        (an_instance("terminated", "Client.InstanceInitiatedShutdown", "x"), "it powered itself off before"),
+        (an_instance("terminated", "Server.New", "Something new"), "the instance is gone: Something new"),
+        (an_instance("terminated"), "EC2 gave no reason"),
+        (None, "EC2 doesn't know it any more"),
+    ],
+)
+def test_the_reason_of_a_loss_is_said_in_words_and_in_ec2s_own(instance: Instance | None, words: str) -> None:
+    assert words in departure(instance)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "more", "phase"),
+    [
+        (None, "", {}, Phase.SUBMITTING),
+        ("PENDING", "Pending", {}, Phase.SUBMITTING),
+        ("PENDING", "Submitting", {}, Phase.SUBMITTING),
+        ("PENDING", "InfrastructurePending", {}, Phase.PENDING),
+        ("RUNNING", "Retrying", {}, Phase.ACTIVE),
+        ("SCHEDULED", "Late", {"rescheduled": True}, Phase.RELEASED),
+        ("SCHEDULED", "AwaitingRetry", {"rescheduled": False}, Phase.ACTIVE),
+        ("SCHEDULED", "AwaitingRetry", {"rescheduled": True}, Phase.RELEASED),
+        ("PAUSED", "Paused", {}, Phase.ACTIVE),
+        ("PAUSED", "Suspended", {"suspended": True}, Phase.RELEASED),
+        ("CANCELLING", "Cancelling", {}, Phase.CANCELLING),
+        ("CANCELLED", "Cancelled", {}, Phase.CANCELLED),
+        ("COMPLETED", "CompletedWithErrors", {}, Phase.FINAL),
+        ("FAILED", "Failed", {}, Phase.FINAL),
+        ("CRASHED", "Crashed", {}, Phase.FINAL),
+        ("A_TYPE_OF_NEXT_YEAR", "", {}, Phase.ACTIVE),
+    ],
+)
+def test_phases_of_flow_runs(kind: str | None, name: str, more: dict[str, bool], phase: Phase) -> None:
+    assert phase_of(kind, name, **{"rescheduled": False, "suspended": False, **more}) is phase
+
+
+def test_doing_nothing_is_the_default() -> None:
+    assert Verdict() == WATCH
