@@ -26,7 +26,7 @@ from fleet.local.ending import end_cloud
 from fleet.local.process_ref import wait_gone
 from fleet.local.state import CloudState, Part
 
-FIRST_START = 300.0
+FIRST_START = 600.0
 """Seconds `up` waits in all; the supervisor gives up on each part long before."""
 SUPERVISOR_END = 15.0
 """Seconds the supervisor gets to take its parts down by itself."""

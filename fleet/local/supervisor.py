@@ -29,7 +29,7 @@ from fleet.local.template import Kind, Templates, templates
 
 LAUNCHER = "fleet.local.launcher"
 
-PATIENCE = 120.0
+PATIENCE = 240.0
 """Seconds a part may take to be ready; a first start on a slow disk compiles Prefect and makes its tables."""
 LOOK = 0.25
 """Seconds between two looks at parts and owner."""
@@ -112,7 +112,11 @@ class Supervisor:
 
     def stop(self) -> list[str]:
         """End every process of the cloud but this one; what could not be ended is returned."""
-        return end_cloud(self.folder, {part: child.process for part, child in self.children.items()})
+        left = end_cloud(self.folder, {part: child.process for part, child in self.children.items()})
+        for child in self.children.values():
+            child.ended()  # a zombie otherwise, until we are gone too
+        self.listener.close()
+        return left
 
     def _start(self) -> None:
         kept = templates(self.cache)

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fleet.local import cloud, state
+from fleet.local.cloud import CloudNotStarted, LocalCloud
+from fleet.local.process_ref import ProcessRef
+from fleet.local.state import CloudState, Part
+
+UP = LocalCloud(name="a", folder=Path("/clouds/a"), aws_endpoint="http://aws:1", prefect_api="http://prefect:2/api")
+GONE = ProcessRef(pid=1, started="long ago")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FLEET_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def left_behind(name: str, **changes: object) -> Path:
+    """The folder of a cloud whose processes are gone."""
+    folder = state.cloud_folder(name)
+    folder.mkdir(parents=True)
+    known = CloudState(name=name, supervisor=GONE, prefect_api="http://127.0.0.1:9/api")
+    state.write(folder, known.model_copy(update=changes))
+    return folder
+
+
+def test_nothing_is_up_at_first() -> None:
+    assert cloud.find() is None
+    assert cloud.status() is None
+    assert cloud.names() == []
+
+
+def test_down_of_nothing_leaves_nothing() -> None:
+    assert cloud.down("never-was") == []
+
+
+def test_a_cloud_without_its_supervisor_is_not_up_but_seen() -> None:
+    left_behind("a", phase="ready", parts={"host": Part(process=GONE, ready=True, log="x")})
+    assert cloud.find("a") is None
+    assert cloud.names() == ["a"]
+    found = cloud.status("a")
+    assert found is not None
+    assert (found.phase, found.healthy) == ("crashed", False)
+    assert {part.part: part.health for part in found.parts} == {"supervisor": "gone", "host": "gone"}
+
+
+def test_down_removes_what_a_crash_left() -> None:
+    folder = left_behind("a", phase="ready")
+    assert cloud.down("a") == []
+    assert not folder.exists()
+
+
+def test_a_state_of_another_release_is_removed_too() -> None:
+    folder = left_behind("a")
+    (folder / "state.json").write_text('{"version": 99}')
+    assert cloud.find("a") is None
+    assert cloud.down("a") == []
+    assert not folder.exists()
+
+
+def test_templates_and_job_environments_outlive_a_cloud(cache: Path) -> None:
+    (cache / "templates").mkdir()
+    left_behind("a")
+    cloud.down("a")
+    assert (cache / "templates").exists()
+
+
+def test_an_owner_that_is_gone_gets_no_cloud() -> None:
+    said: list[str] = []
+    with pytest.raises(CloudNotStarted, match="the supervisor ended with exit code 1"):
+        cloud.up("a", owner_pid=2**22 - 1, say=said.append)
+    assert any("is gone already" in line for line in said), "the log's last lines are shown"
+
+
+def test_applying_a_cloud_drops_every_variable_that_leads_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as theirs:
+        theirs.setattr(os, "environ", {"AWS_PROFILE": "prod", "PREFECT_API_KEY": "theirs", "HOME": "/home/me"})
+        UP.apply()
+        assert "AWS_PROFILE" not in os.environ
+        assert "PREFECT_API_KEY" not in os.environ
+        assert os.environ["HOME"] == "/home/me"
+        assert os.environ["PREFECT_API_URL"] == "http://prefect:2/api"
+        assert os.environ["AWS_ENDPOINT_URL"] == "http://aws:1"
+        assert UP.foreign() == [], "nothing is left to drop"
+
+
+def test_the_ui_is_where_the_api_is() -> None:
+    assert UP.prefect_ui == "http://prefect:2"
