@@ -1,0 +1,247 @@
+"""One job's way through this worker, from its message to the message's end.
+
+The order is what makes a crash at any point harmless: the result is written here, then put (the first one wins), then
+told, and only then is the message deleted. Between two steps the job is at worst run twice and counted once. What is no
+fault of the job (a lapsed lease, a cancelled worker, a store that doesn't answer) gives it back and is no attempt.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, Protocol
+
+import anyio
+
+from bootstrap.clockwork import Clockwork
+from bootstrap.lease import Lease, LeasesMessages
+from bootstrap.reports import Reports, SendsMessages
+from bootstrap.runners import JobAnswer, JobCrashed, RunnerDied
+from bootstrap.secrets import Secrets
+from fleet.aws.failures import AwsRefused, CredentialsBad, Denied
+from fleet.aws.queues import Message
+from fleet.errors import FleetError
+from fleet.evals.attempts import RATE_LIMITED, after_failure
+from fleet.evals.documents import EvalId, EvalManifest, Job, JobFailure, JobId, JobMessage, JobResult
+from fleet.evals.layout import Layout
+from fleet.wire import DocumentRefused
+
+GIVE_BACK_DELAY = 10
+"""Seconds before a job is seen again that was given back because AWS didn't answer."""
+
+Outcome = Literal["done", "known", "again", "failed", "given back", "dropped"]
+"""done: its result is put (or another's was first). known: it had one already. again: it failed and is back on the queue.
+failed: for good. given back: no fault of the job. dropped: the message means nothing here."""
+
+
+class JobUnknown(FleetError):
+    """A message names a job that its manifest doesn't have."""
+
+    eval_id: str
+    job: str
+
+    def message(self) -> str:
+        """One line."""
+        return f"the manifest of {self.eval_id} has no job {self.job}"
+
+
+class StoresObjects(Protocol):
+    """What is needed of `fleet.aws.objects.Objects`."""
+
+    def get(self, key: str) -> bytes:
+        """The object's content."""
+        ...
+
+    def put(self, key: str, data: bytes | Path) -> None:
+        """Put in place of what lies there."""
+        ...
+
+    def put_new(self, key: str, data: bytes | Path) -> bool:
+        """Put if nothing lies there; False: another was first."""
+        ...
+
+    def exists(self, key: str) -> bool:
+        """Whether something lies there."""
+        ...
+
+
+class HoldsQueue(LeasesMessages, SendsMessages, Protocol):
+    """A queue as a delivery uses it."""
+
+
+RunJob = Callable[[EvalManifest, Job, Path], Awaitable[JobAnswer]]
+"""Runs a job in a warm runner. JobCrashed, RunnerDied: it failed, by itself or with its runner."""
+
+
+class Manifests:
+    """The manifests of the evals at work, each read once."""
+
+    def __init__(self, objects: StoresObjects, layout: Layout, clockwork: Clockwork) -> None:
+        self._objects = objects
+        self._layout = layout
+        self._clockwork = clockwork
+        self._read: dict[str, tuple[EvalManifest, dict[JobId, Job]]] = {}
+
+    async def job(self, message: JobMessage) -> tuple[EvalManifest, Job]:
+        """The manifest and the job that a message means. JobUnknown, DocumentRefused, AwsRefused, ObjectAbsent."""
+        manifest = await self.of(message.eval_id)
+        job = self._read[message.eval_id][1].get(message.job)
+        if job is None:
+            raise JobUnknown(eval_id=message.eval_id, job=message.job)
+        return manifest, job
+
+    async def of(self, eval_id: EvalId) -> EvalManifest:
+        """One eval's manifest. DocumentRefused, AwsRefused, ObjectAbsent."""
+        if eval_id not in self._read:
+            text = await self._clockwork.in_thread(self._objects.get, self._layout.manifest(eval_id))
+            manifest = EvalManifest.read(text)
+            self._read[eval_id] = manifest, {job.job: job for job in manifest.jobs}
+        return self._read[eval_id][0]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """What became of a message, and what it says about the slots."""
+
+    outcome: Outcome
+    rate_limited: int = 0
+    """How often the provider said "too many" while the job ran."""
+    again_in: int = 0
+    """Seconds until the job is seen again, if it is to be tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    """What every delivery of this worker shares."""
+
+    instance: str
+    queue: str
+    """URL of the work queue."""
+    lease_seconds: int
+    folder: Path
+    layout: Layout
+    objects: StoresObjects
+    queues: HoldsQueue
+    manifests: Manifests
+    reports: Reports
+    secrets: Secrets
+    clockwork: Clockwork
+    run_job: RunJob
+    say: Callable[[str], None]
+    held: dict[str, JobMessage] = field(default_factory=dict)
+    """Jobs in flight by receipt: what a worker that is stopped gives back."""
+
+    async def deliver(self, message: Message) -> Delivered:
+        """Take a message to its end. Cancelled: the message is released at once, whatever it was doing.
+
+        Denied, CredentialsBad: this worker can do no job at all. Any other failure of AWS gives the message back.
+        """
+        lease = Lease(
+            self.queues, self.queue, message, seconds=self.lease_seconds, clockwork=self.clockwork, say=self.say
+        )
+        try:
+            return await self._kept(lease)
+        except AwsRefused as refusal:
+            if isinstance(refusal, (Denied, CredentialsBad)):
+                await lease.release()
+                raise
+            self.say(f"a job is given back: {refusal}")
+            await lease.release(GIVE_BACK_DELAY)
+            return Delivered("given back", again_in=GIVE_BACK_DELAY)
+        except BaseException:  # cancellation first of all: others must not wait for the lease to lapse
+            await lease.release()
+            raise
+        finally:
+            self.held.pop(message.receipt, None)
+
+    async def _kept(self, lease: Lease) -> Delivered:
+        try:
+            message = JobMessage.read(lease.message.body)
+            self.held[lease.message.receipt] = message
+            manifest, job = await self.manifests.job(message)
+        except (DocumentRefused, JobUnknown) as error:
+            # No worker of this release can do it, so nobody is served by its coming back.
+            self.say(f"a message is dropped: {error}")
+            await self.reports.send("job_failed", kind="message", why=str(error), final=True)
+            await lease.done()
+            return Delivered("dropped")
+        if await self.clockwork.in_thread(self.objects.exists, self.layout.result(message.eval_id, message.job)):
+            await lease.done()
+            return Delivered("known")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lease.keep)
+            try:
+                return await self._attempt(lease, message, manifest, job)
+            except AwsRefused as failure:
+                refusal = failure  # raised below: the group would wrap it
+            finally:
+                tasks.cancel_scope.cancel()
+        raise refusal
+
+    async def _attempt(self, lease: Lease, message: JobMessage, manifest: EvalManifest, job: Job) -> Delivered:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        # Not named by the job alone: after a lost lease this very worker may get it a second time.
+        folder = Path(tempfile.mkdtemp(prefix=f"{message.job}-", dir=self.folder))
+        await self.reports.send("job_started", message, failures=message.failures)
+        try:
+            answer = await self.run_job(manifest, job, folder)
+        except JobCrashed as crash:
+            return await self._failed(lease, message, crash.kind, crash.why)
+        except RunnerDied as death:
+            return await self._failed(lease, message, type(death).__name__, str(death))
+        else:
+            return await self._put(lease, message, answer)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    async def _put(self, lease: Lease, message: JobMessage, answer: JobAnswer) -> Delivered:
+        key = self.layout.result(message.eval_id, message.job)
+        first = await self.clockwork.in_thread(self.objects.put_new, key, answer.log)
+        if not first:
+            self.say(f"job {message.job} has a result already; ours is dropped")
+        await self.reports.send("job_done", message, seconds=round(answer.seconds, 3), **tally(answer.result))
+        await lease.done()
+        return Delivered("done", rate_limited=answer.rate_limited)
+
+    async def _failed(self, lease: Lease, message: JobMessage, kind: str, why: str) -> Delivered:
+        why = self.secrets.hide(why)
+        limited = int(kind in RATE_LIMITED)
+        if lease.lost:
+            # Another worker runs it by now, and counts its own failures.
+            self.say(f"job {message.job} failed after its lease was lost ({kind}: {why})")
+            return Delivered("given back", rate_limited=limited)
+        failures = message.failures + 1
+        verdict = after_failure(kind, failures)
+        record = JobFailure(
+            eval_id=message.eval_id,
+            job=message.job,
+            attempt=failures,
+            final=verdict.final,
+            kind=kind,
+            why=why,
+            instance=self.instance,
+            at=datetime.now(UTC).isoformat(),
+        )
+        key = self.layout.failure(message.eval_id, message.job, failures)
+        await self.clockwork.in_thread(self.objects.put, key, record.write().encode())
+        if not verdict.final:
+            again = message.model_copy(update={"failures": failures})
+            await self.clockwork.in_thread(self.queues.send, self.queue, [again.write()], verdict.delay)
+        what = "for good" if verdict.final else f"and is tried again in {verdict.delay} s"
+        self.say(f"job {message.job} failed {what} (failure {failures}; {kind}: {why})")
+        await self.reports.send("job_failed", message, attempt=failures, final=verdict.final, kind=kind, why=why[:500])
+        await lease.done()
+        return Delivered("failed" if verdict.final else "again", rate_limited=limited, again_in=verdict.delay)
+
+
+def tally(result: JobResult) -> dict[str, int]:
+    """The counts that go with job_done."""
+    return {
+        "samples": len(result.samples),
+        "errors": sum(sample.error is not None for sample in result.samples),
+        "tokens": sum(int(usage.get("total_tokens") or 0) for usage in result.model_usage.values()),
+    }

@@ -1,0 +1,301 @@
+"""The failure rules of a worker, row by row, on a clock that no test waits for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bootstrap.runners import JobCrashed
+from bootstrap.work import POLL_SECONDS
+from fleet.aws.failures import Denied, Throttled
+from fleet.evals.documents import JobFailure, JobMessage
+from tests.bootstrap.world import EVAL, LAYOUT, WORK, Script, World
+
+
+def crash(kind: str, why: str = "boom") -> JobCrashed:
+    return JobCrashed(kind=kind, why=why)
+
+
+def refusal(kind: type[Throttled] | type[Denied], code: str) -> Throttled | Denied:
+    return kind(service="s3", operation="PutObject", code=code, target="s3://bucket/key", why="")
+
+
+def test_every_job_runs_once_and_the_worker_ends_when_it_is_idle(tmp_path: Path) -> None:
+    world = World(tmp_path, 25)
+    assert world.work() == ["idle"]
+    assert world.results() == world.jobs
+    assert sorted(world.ran) == world.jobs
+    assert world.queues.held == []
+    assert list(tmp_path.iterdir()) == [], "logs are gone from the disk once they are put"
+    assert world.workers[0].outcomes == {"done": 25}
+
+
+def test_no_more_jobs_run_at_a_time_than_there_are_slots(tmp_path: Path) -> None:
+    world = World(tmp_path, 20, slots=3)
+    world.work()
+    assert world.most_at_once == 3
+
+
+def test_idle_time_counts_from_the_last_job_and_never_while_one_runs(tmp_path: Path) -> None:
+    world = World(tmp_path, 1)
+    world.scripts[world.jobs[0]] = Script(seconds=500)
+    assert world.work() == ["idle"]
+    assert 530 <= world.time.now <= 530 + POLL_SECONDS
+
+
+def test_the_result_is_put_then_told_then_the_message_deleted(tmp_path: Path) -> None:
+    world = World(tmp_path, 1)
+    world.work()
+    job = world.jobs[0]
+    steps = [step for step in world.journal if step != "event beat"]
+    assert steps == [
+        f"event job_started {job}",
+        f"run {job}",
+        f"put {LAYOUT.result(EVAL, job)}",
+        f"event job_done {job}",
+        "done",
+    ]
+
+
+def test_job_done_says_what_the_progress_needs(tmp_path: Path) -> None:
+    world = World(tmp_path, 1)
+    world.work()
+    (event,) = [event for event in world.queues.events if event.kind == "job_done"]
+    assert event.detail == {"seconds": 1.0, "samples": 2, "errors": 1, "tokens": 7}
+
+
+def test_a_job_that_has_a_result_is_acknowledged_without_running(tmp_path: Path) -> None:
+    world = World(tmp_path, 2)
+    world.objects.held[LAYOUT.result(EVAL, world.jobs[0])] = b"another's"
+    world.work()
+    assert world.ran == [world.jobs[1]]
+    assert world.queues.held == []
+    assert world.objects.held[LAYOUT.result(EVAL, world.jobs[0])] == b"another's"
+
+
+def test_a_job_longer_than_its_lease_stays_with_its_worker(tmp_path: Path) -> None:
+    world = World(tmp_path, 1)
+    world.scripts[world.jobs[0]] = Script(seconds=1000)
+    world.work(workers=2)
+    assert world.ran == world.jobs
+
+
+def test_two_failed_renewals_lose_no_lease(tmp_path: Path) -> None:
+    """The lease is renewed each third, so the third try is still in time."""
+    world = World(tmp_path, 1)
+    world.scripts[world.jobs[0]] = Script(seconds=100)
+    failures = 0
+    renew = world.queues.extend
+
+    def failing_twice(url: str, receipt: str, seconds: int) -> None:
+        nonlocal failures
+        failures += 1
+        if failures <= 1:
+            raise refusal(Throttled, "RequestThrottled")
+        renew(url, receipt, seconds)
+
+    world.queues.extend = failing_twice  # type: ignore[method-assign]
+    world.work(workers=2)
+    assert world.ran == world.jobs
+
+
+def test_a_lost_lease_wastes_nothing_the_first_result_stays(tmp_path: Path) -> None:
+    world = World(tmp_path, 1)
+    world.scripts[world.jobs[0]] = Script(seconds=100)
+    world.queues.refuse["extend"] = refusal(Throttled, "RequestThrottled")
+    assert world.work(workers=2) == ["idle", "idle"]
+    assert len(world.ran) == 2, "the lease lapsed, and the other worker ran it too"
+    assert world.objects.held[LAYOUT.result(EVAL, world.jobs[0])] == b"log 1"
+    assert world.queues.held == []
+    assert any("has a result already" in line for line in world.said)
+
+
+def test_a_failed_job_is_recorded_and_comes_back_with_its_count(tmp_path: Path) -> None:
+    world = World(tmp_path, 1)
+    world.scripts[world.jobs[0]] = Script(crashes=[crash("ConnectError")])
+    world.work()
+    record = JobFailure.read(world.objects.held[LAYOUT.failure(EVAL, world.jobs[0], 1)])
+    assert (record.attempt, record.final, record.kind, record.why) == (1, False, "ConnectError", "boom")
+    assert world.results() == world.jobs
+    assert world.workers[0].outcomes == {"again": 1, "done": 1}
+    started = [event.detail["failures"] for event in world.queues.events if event.kind == "job_started"]
+    assert started == [0, 1]
+
+
+def test_a_job_that_keeps_failing_is_given_up_and_its_message_goes(tmp_path: Path) -> None:
+    world = World(tmp_path, 1)
+    world.scripts[world.jobs[0]] = Script(crashes=[crash("ConnectError") for _ in range(9)])
+    world.work()
+    records = [JobFailure.read(world.objects.held[LAYOUT.failure(EVAL, world.jobs[0], n)]) for n in (1, 2, 3)]
+    assert [record.final for record in records] == [False, False, True]
+    assert world.queues.held == []
+    assert world.results() == []
+    assert [event.detail["final"] for event in world.queues.events if event.kind == "job_failed"] == [
+        False,
+        False,
+        True,
+    ]
+
+
+def test_a_kind_that_no_second_try_can_mend_is_final_at_once(tmp_path: Path) -> None:
+    world = World(tmp_path, 1)
+    world.scripts[world.jobs[0]] = Script(crashes=[crash("SampleChanged")])
+    world.work()
+    assert world.workers[0].outcomes == {"failed": 1}
+    assert JobFailure.read(world.objects.held[LAYOUT.failure(EVAL, world.jobs[0], 1)]).final
+
+
+def test_one_failing_job_leaves_the_others_alone(tmp_path: Path) -> None:
+    world = World(tmp_path, 12)
+    world.scripts[world.jobs[5]] = Script(crashes=[crash("SampleChanged")])
+    world.work()
+    assert world.results() == [job for job in world.jobs if job != world.jobs[5]]
+
+
+def test_rate_limits_halve_the_slots_once_and_are_told(tmp_path: Path) -> None:
+    world = World(tmp_path, 8, slots=8)
+    for job in world.jobs:
+        world.scripts[job] = Script(rate_limited=3)
+    world.work()
+    assert world.workers[0].slots.now == 4
+    told = [event for event in world.queues.events if event.kind == "rate_limited"]
+    assert len(told) == 8
+    assert told[-1].detail == {"times": 3, "slots": 4}
+
+
+def test_a_job_that_fails_by_a_rate_limit_halves_the_slots_too(tmp_path: Path) -> None:
+    world = World(tmp_path, 1, slots=8)
+    world.scripts[world.jobs[0]] = Script(crashes=[crash("RateLimitError")])
+    world.work()
+    assert world.workers[0].slots.now == 5, "halved by the failure, one more for the clean second try"
+
+
+def test_a_stopped_worker_gives_its_jobs_back_at_once(tmp_path: Path) -> None:
+    world = World(tmp_path, 10, slots=4)
+    for job in world.jobs:
+        world.scripts[job] = Script(seconds=1000)
+    assert world.work(stop_at=7) == ["stopped"]
+    assert world.time.now <= 7 + POLL_SECONDS
+    assert all(held.visible_at <= world.time.now for held in world.queues.held)
+    assert len(world.queues.held) == 10
+    (event,) = [event for event in world.queues.events if event.kind == "given_back"]
+    assert event.detail["jobs"] == world.jobs[:4]
+    assert all(JobMessage.read(held.body).failures == 0 for held in world.queues.held), "no attempt was counted"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_worker_that_is_stopped_while_it_polls_keeps_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path, 0)
+    receive = world.queues.receive
+
+    def stop_then_receive(url: str, *, most: int = 10, wait: int = 20) -> list[object]:
+        if world.time.now >= 6:
+            world.workers[0].stop.set()
+            world.queues.send(WORK, [JobMessage(eval_id=EVAL, job="000000-00000000").write()])
+        return list(receive(url, most=most, wait=wait))
+
+    world.queues.receive = stop_then_receive  # type: ignore[method-assign, assignment]
+    assert world.work() == ["stopped"]
+    assert world.ran == []
+    assert [held.visible_at <= world.time.now for held in world.queues.held] == [True]
+
+
+def test_a_stop_that_finds_nothing_in_flight_gives_nothing_back(tmp_path: Path) -> None:
+    world = World(tmp_path, 0)
+    assert world.work(stop_at=4) == ["stopped"]
+    assert world.queues.kinds() == []
+
+
+def test_a_queue_that_is_gone_ends_the_work_and_its_runners(tmp_path: Path) -> None:
+    world = World(tmp_path, 4, slots=8)
+    for job in world.jobs:
+        world.scripts[job] = Script(seconds=1000)
+    assert world.work(gone_at=20) == ["queue gone"]
+    assert world.at_once == 0
+    assert world.time.now < 40
+
+
+def test_a_message_that_means_nothing_here_is_dropped_and_told(tmp_path: Path) -> None:
+    world = World(tmp_path, 1)
+    world.queues.send(WORK, ['{"version": 99}', JobMessage(eval_id=EVAL, job="999999-00000000").write()])
+    world.work()
+    assert world.queues.held == []
+    assert world.results() == world.jobs
+    whys = [str(event.detail["why"]) for event in world.queues.events if event.kind == "job_failed"]
+    assert "its version is 99" in whys[0]
+    assert "has no job 999999-00000000" in whys[1]
+
+
+def test_a_store_that_does_not_answer_gives_the_job_back_and_counts_no_attempt(tmp_path: Path) -> None:
+    world = World(tmp_path, 1)
+    world.objects.refuse["put_new"] = refusal(Throttled, "SlowDown")
+
+    def mend(_: object) -> None:
+        if len(world.ran) == 2:
+            world.objects.refuse.clear()
+
+    world.said = _Hearing(mend)
+    world.work()
+    assert world.results() == world.jobs
+    assert [event.detail["failures"] for event in world.queues.events if event.kind == "job_started"] == [0, 0, 0]
+    assert not [key for key in world.objects.held if key.startswith(LAYOUT.failures(EVAL))]
+
+
+def test_a_worker_that_may_not_store_results_fails_and_holds_nothing_back(tmp_path: Path) -> None:
+    world = World(tmp_path, 3)
+    world.objects.refuse["put_new"] = refusal(Denied, "AccessDenied")
+    with pytest.raises(BaseExceptionGroup) as caught:
+        world.work()
+    assert caught.group_contains(Denied)
+    assert all(held.visible_at <= world.time.now for held in world.queues.held)
+
+
+def test_a_bug_of_ours_keeps_its_traceback_and_holds_nothing_back(tmp_path: Path) -> None:
+    world = World(tmp_path, 3)
+    world.scripts[world.jobs[0]] = Script(crashes=[ZeroDivisionError()])  # type: ignore[list-item]
+    with pytest.raises(BaseExceptionGroup) as caught:
+        world.work()
+    assert caught.group_contains(ZeroDivisionError)
+    assert all(held.visible_at <= world.time.now for held in world.queues.held)
+
+
+def test_a_secret_that_an_error_quotes_is_in_no_record_event_or_log(tmp_path: Path) -> None:
+    world = World(tmp_path, 1)
+    world.scripts[world.jobs[0]] = Script(
+        crashes=[crash("AuthenticationError", "bad key sk-very-secret") for _ in "123"]
+    )
+    world.work()
+    seen = str(world.objects.held) + str(world.queues.events) + str(world.said)
+    assert "bad key <OPENAI_API_KEY>" in seen
+    assert "sk-very-secret" not in seen
+
+
+def test_a_beat_tells_slots_and_jobs_every_few_seconds(tmp_path: Path) -> None:
+    world = World(tmp_path, 2, slots=4)
+    for job in world.jobs:
+        world.scripts[job] = Script(seconds=18)
+    world.work()
+    beats = [event.detail for event in world.queues.events if event.kind == "beat"]
+    assert {"slots": 4, "running": 2} in beats
+    assert beats[-1] == {"slots": 4, "running": 0}
+    assert len(beats) == 1 + int(world.time.now // 5)
+
+
+def test_events_that_cannot_be_sent_stop_no_work(tmp_path: Path) -> None:
+    world = World(tmp_path, 5)
+    world.queues.refuse["send"] = refusal(Throttled, "RequestThrottled")
+    assert world.work() == ["idle"]
+    assert world.results() == world.jobs
+
+
+class _Hearing(list[str]):
+    """A log that does something with each line."""
+
+    def __init__(self, then: object) -> None:
+        super().__init__()
+        self._then = then
+
+    def append(self, line: str) -> None:
+        super().append(line)
+        self._then(line)  # type: ignore[operator]
