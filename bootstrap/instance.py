@@ -1,0 +1,225 @@
+"""This instance at work on one order: what the steps of the flow `fleet_worker` are made of.
+
+It holds what the steps share, secrets among them, and is handed from task to task as it is. It is a plain class on purpose:
+Prefect looks into dataclasses, models and containers that tasks are given, and must find nothing to look into here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+
+from bootstrap.clockwork import Clockwork, real_clockwork
+from bootstrap.host import prepare_docker_host
+from bootstrap.identity import Metadata
+from bootstrap.install import fetch_artifact, resolved_locations
+from bootstrap.reports import Reports
+from bootstrap.secrets import Secrets, SecretsFetch
+from bootstrap.slots import Slots, first_slots
+from bootstrap.uptime import uptime
+from fleet.aws.failures import AwsRefused
+from fleet.aws.objects import Objects
+from fleet.aws.parameters import Parameters
+from fleet.aws.queues import Queues
+from fleet.aws.session import Aws
+from fleet.evals.documents import WorkerOrder
+from fleet.evals.layout import Layout
+
+if TYPE_CHECKING:
+    from bootstrap.environment import JobEnvironment
+
+LAST_WORD_SECONDS = 10.0
+"""For the last event and the last log lines, when all else has been cancelled."""
+
+RUNNERS = "runners"
+"""Folder of the runners' output."""
+
+OURS = ("PREFECT_", "FLEET_")
+"""Prefixes of variables that are this project's or Prefect's (an API key among them) and no business of a job."""
+
+
+class Instance:
+    """One instance, one order. Made by `on_duty`."""
+
+    def __init__(
+        self,
+        order: WorkerOrder,
+        *,
+        instance_id: str,
+        worker: str,
+        say: Callable[[str], None],
+        clockwork: Clockwork,
+        folder: Path,
+        aws: Aws | None = None,
+    ) -> None:
+        aws = aws or Aws(order.region)
+        self.order = order
+        self.id = instance_id
+        self.say = say
+        self.clockwork = clockwork
+        self.folder = folder
+        self.layout = Layout(order.prefix)
+        self.objects = Objects(aws, order.bucket)
+        self.queues = Queues(aws)
+        self.secrets = Secrets()
+        self.reports = Reports(
+            self.queues, order.events_queue, worker=worker, instance=instance_id, clockwork=clockwork, say=say
+        )
+        self.ended = "failed"
+        """Why it ended, for the event and the run's message."""
+        self._fetch = SecretsFetch(
+            Parameters(aws), f"{order.secrets_parameter}/{instance_id}", clock=clockwork.now, say=say
+        )
+
+    async def fetch_secrets(self) -> None:
+        """One try to get the run's secrets into this process's memory; the errors of `SecretsFetch`."""
+        await self.clockwork.in_thread(self._fetch, self.secrets)
+        self.say(f"secrets fetched from {self._fetch.name}: {', '.join(self.secrets.names())}")
+        await self.reports.send("secrets_fetched", parameter=self._fetch.name)
+
+    async def prepare_host(self) -> None:
+        """Make and find this host fit for containers; HostUnfit says what to do."""
+        steps = prepare_docker_host()
+        while (said := await self.clockwork.in_thread(next, steps, None)) is not None:
+            self.say(said)
+
+    async def install_code(self) -> JobEnvironment:
+        """The order's job environment, built here or found in the cache."""
+        from bootstrap.environment import build, cache_folder
+
+        def artifact(sha256: str) -> Path:
+            return fetch_artifact(self.objects, self.layout, sha256, self.folder)
+
+        environment = await self.clockwork.in_thread(
+            lambda: build(self.order.environment, cache=cache_folder(), artifact=artifact)
+        )
+        for line in await self.clockwork.in_thread(lambda: list(resolved_locations(environment))):
+            self.say(line)
+        return environment
+
+    async def run_jobs(self, environment: JobEnvironment, stop: anyio.Event) -> None:
+        """Run jobs in warm runners until none come, the queue is gone, or `stop` is set."""
+        from bootstrap.crew import Crew
+        from bootstrap.delivery import Deliveries, Manifests
+        from bootstrap.runners import RunnerPool
+        from bootstrap.work import Work
+
+        manifests = Manifests(self.objects, self.layout, self.clockwork)
+        slots = await self._first_slots()
+        self.say(f"taking jobs: {slots.now} at a time to begin with, at most {slots.most}")
+        pool = RunnerPool(
+            environment,
+            self.folder / RUNNERS,
+            self.runner_environment(),
+            user=None if self.order.worker_user == "root" else self.order.worker_user,
+            instance=self.id,
+            rates=await self._rates(),
+            preload=[await manifests.of(eval_id) for eval_id in self.order.eval_ids],
+        )
+        try:
+            async with pool:
+                work = Work(
+                    deliveries=Deliveries(
+                        instance=self.id,
+                        queue=self.order.work_queue,
+                        lease_seconds=self.order.lease_seconds,
+                        folder=self.folder / "jobs",
+                        layout=self.layout,
+                        objects=self.objects,
+                        queues=self.queues,
+                        manifests=manifests,
+                        reports=self.reports,
+                        secrets=self.secrets,
+                        clockwork=self.clockwork,
+                        run_job=Crew(pool).run,
+                        say=self.say,
+                    ),
+                    receiver=self.queues,
+                    slots=slots,
+                    idle_seconds=self.order.idle_seconds,
+                    stop=stop,
+                    say=self.say,
+                )
+                why = await work.run()
+        finally:
+            with anyio.move_on_after(LAST_WORD_SECONDS, shield=True):
+                await self.clockwork.in_thread(self._keep_runner_logs)
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(work.outcomes.items())) or "no job"
+        self.ended = f"{why}; {counts}"
+        self.say(f"no more jobs: {self.ended}")
+
+    def runner_environment(self, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """What runners see: this machine's variables without ours, and the secrets."""
+        plain = {name: value for name, value in environ.items() if not name.startswith(OURS)}
+        return {**plain, **self.secrets.environment()}
+
+    async def _rates(self) -> Path | None:
+        """The price table of the run, so that runners price as the controller does; None: they don't price."""
+        if self.order.rates is None:
+            return None
+        return await self.clockwork.in_thread(fetch_artifact, self.objects, self.layout, self.order.rates, self.folder)
+
+    def _keep_runner_logs(self) -> None:
+        """Put what the runners wrote beside the boot log; lost only for an instance that dies."""
+        for log in sorted((self.folder / RUNNERS).glob("*.log")):
+            if text := self.secrets.hide(log.read_text(errors="replace")):
+                key = self.layout.instance_log(self.order.run, self.id, log.stem)
+                try:
+                    self.objects.put(key, text.encode())
+                except AwsRefused as refusal:
+                    self.say(f"{log.name} not kept: {refusal}")
+
+    async def _first_slots(self) -> Slots:
+        visible: int | None = None
+        try:
+            visible = (await self.clockwork.in_thread(self.queues.depth, self.order.work_queue)).waiting
+        except AwsRefused as refusal:  # only a start value is lost; the work itself finds out what is wrong
+            self.say(f"how many jobs wait is not known: {refusal}")
+        # A queue that looks empty says nothing: all may be leased by an instance that is about to go.
+        return first_slots(self.order.concurrency, cpus=len(os.sched_getaffinity(0)), visible=visible or None)
+
+
+@asynccontextmanager
+async def on_duty(
+    order: WorkerOrder,
+    *,
+    worker: str,
+    say: Callable[[str], None],
+    environ: Mapping[str, str] = os.environ,
+    aws: Aws | None = None,
+) -> AsyncIterator[Instance]:
+    """This instance, from `booted` to `ended`: both events are sent whatever happens between, but for a SIGKILL."""
+    from prefect.logging.handlers import APILogHandler
+
+    clockwork = real_clockwork()
+    instance_id = environ.get("FLEET_INSTANCE_ID", "") or await clockwork.in_thread(Metadata(environ).instance_id)
+    folder = _folder()
+    instance = Instance(
+        order, instance_id=instance_id, worker=worker, say=say, clockwork=clockwork, folder=folder, aws=aws
+    )
+    await instance.reports.send("booted", seconds=round(uptime(environ), 1))
+    try:
+        yield instance
+    except BaseException as error:
+        if instance.ended == "failed":
+            instance.ended = f"{type(error).__name__}: {instance.secrets.hide(str(error))[:500]}"
+        raise
+    finally:
+        with anyio.move_on_after(LAST_WORD_SECONDS, shield=True):
+            await instance.reports.send("ended", why=instance.ended, seconds=round(uptime(environ), 1))
+            await APILogHandler.aflush()  # a process that a signal ends sends no more lines
+        instance.secrets.forget()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="fleet-worker-"))
+    folder.chmod(0o711)  # runners of another user have folders of their own in it
+    return folder

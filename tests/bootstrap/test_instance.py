@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from bootstrap.clockwork import real_clockwork
+from bootstrap.instance import Instance, on_duty
+from bootstrap.secrets import Secrets
+from fleet.aws.queues import QueueGone
+from fleet.evals.documents import EnvironmentSpec, WorkerOrder
+
+ORDER = WorkerOrder(
+    run="run",
+    region="us-east-1",
+    bucket="bucket",
+    prefix="fleet",
+    eval_ids=[],
+    environment=EnvironmentSpec(python="3.11", lock=""),
+    work_queue="queue://work",
+    events_queue="queue://events",
+    secrets_parameter="",
+)
+
+
+class Deaf:
+    """Queues that take no event: the run is over."""
+
+    def send(self, *_: object) -> None:
+        raise QueueGone(service="sqs", operation="SendMessageBatch", code="QueueDoesNotExist", target="q", why="")
+
+
+def test_runners_see_the_machine_and_the_secrets_but_nothing_of_ours(tmp_path: Path) -> None:
+    async def main() -> dict[str, str]:
+        instance = Instance(
+            ORDER, instance_id="i-0", worker="w", say=print, clockwork=real_clockwork(), folder=tmp_path
+        )
+        instance.secrets = Secrets({"OPENAI_API_KEY": "sk-1", "PATH_OF_KEYS": "/k"})
+        return instance.runner_environment(
+            {
+                "PATH": "/bin",
+                "DOCKER_HOST": "unix:///d",
+                "PREFECT_API_KEY": "pnu_1",
+                "PREFECT__FLOW_RUN_ID": "1",
+                "FLEET_API_KEY_PARAMETER": "/key",
+                "OPENAI_API_KEY": "of the image",
+            }
+        )
+
+    assert anyio.run(main) == {
+        "PATH": "/bin",
+        "DOCKER_HOST": "unix:///d",
+        "OPENAI_API_KEY": "sk-1",
+        "PATH_OF_KEYS": "/k",
+    }
+
+
+def test_a_duty_ends_with_no_secret_and_no_file_left_even_if_no_event_can_be_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bootstrap.instance.Queues", lambda _: Deaf())
+    said: list[str] = []
+
+    duties: list[Instance] = []
+
+    async def main() -> None:
+        async with on_duty(ORDER, worker="w", say=said.append, environ={"FLEET_INSTANCE_ID": "i-0"}) as instance:
+            duties.append(instance)
+            instance.secrets.keep({"KEY": "sk-secret"})
+            raise ValueError("the cause, sk-secret")
+
+    with pytest.raises(ValueError, match="the cause"):
+        anyio.run(main)
+    (instance,) = duties
+    assert instance.ended == "ValueError: the cause, <KEY>"
+    assert instance.secrets.environment() == {}
+    assert not instance.folder.exists()
+    assert [line.partition(" not sent")[0] for line in said] == ["event booted", "event ended"]

@@ -1,0 +1,300 @@
+"""The flow on one instance: booted as the user data boots it, by a real Prefect server, in emulated AWS."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from moto.server import ThreadedMotoServer
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from prefect.client.schemas.objects import FlowRun, TaskRun
+from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL, PREFECT_API_URL
+from prefect.testing.utilities import prefect_test_harness
+
+from bootstrap.planner import plan_tasks
+from fleet.aws.objects import Objects
+from fleet.aws.parameters import Parameters
+from fleet.aws.queues import Queues
+from fleet.aws.session import Aws
+from fleet.evals.documents import EvalManifest, JobMessage, WorkerEvent, WorkerOrder
+from fleet.evals.layout import Layout
+from fleet.evals.plan import make_manifest
+from flows.fleet_worker import fleet_worker
+from tests.bootstrap.metadata import FakeMetadata, serving
+from tests.job_environment import kit_environment, kit_request, kit_source
+
+pytestmark = [pytest.mark.cloud, pytest.mark.timeout(240)]
+
+REGION = "us-east-1"
+BUCKET = "bucket"
+INSTANCE = "i-0123456789abcdef0"
+SECRET = "sk-a-value-that-nobody-may-see"
+LAYOUT = Layout("fleet")
+PATIENCE = 90.0
+
+
+@dataclass
+class Room:
+    """Prefect and AWS around one instance, and what a test asks of them."""
+
+    client: SyncPrefectClient
+    aws: Aws
+    environ: dict[str, str]
+    folder: Path
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.objects = Objects(self.aws, BUCKET)
+        self.queues = Queues(self.aws)
+        self.parameters = Parameters(self.aws)
+        self.environment = kit_environment(self.folder)
+        self.run = uuid4().hex
+        self.work, self.events = (
+            self.queues.create(f"{self.run}-{use}", tags={}, lease_seconds=60) for use in ("work", "events")
+        )
+        self.heard: list[WorkerEvent] = []
+
+    def order(self, task: str, *, secrets: bool = False, **fields: Any) -> tuple[WorkerOrder, EvalManifest]:
+        """An order for a task of the kit, with all that it names in place."""
+        request = kit_request(task, **fields)
+        folder = self.folder / self.run
+        folder.mkdir(exist_ok=True)
+        (plan,) = plan_tasks(request, self.environment, folder)
+        manifest = make_manifest(plan, request, self.environment.spec, slots=2)
+        source = kit_source(self.folder)
+        self.objects.put(LAYOUT.artifact(source.sha256), source.path)
+        self.objects.put(LAYOUT.manifest(manifest.eval_id), manifest.write().encode())
+        self.queues.send(
+            self.work, [JobMessage(eval_id=manifest.eval_id, job=job.job).write() for job in manifest.jobs]
+        )
+        return WorkerOrder(
+            run=self.run,
+            region=REGION,
+            bucket=BUCKET,
+            prefix=LAYOUT.prefix,
+            eval_ids=[manifest.eval_id],
+            environment=self.environment.spec,
+            work_queue=self.work,
+            events_queue=self.events,
+            secrets_parameter=f"/fleet/{self.run}" if secrets else "",
+            idle_seconds=1,
+        ), manifest
+
+    def flow_run(self, order: WorkerOrder) -> UUID:
+        """A flow run of a deployment as `prefect.yaml` makes it: a module path, and nothing to pull."""
+        deployment = self.client.create_deployment(
+            self.client.create_flow(fleet_worker),
+            name="fleet-worker",
+            entrypoint="flows.fleet_worker.fleet_worker",
+            pull_steps=[],
+        )
+        return self.client.create_flow_run_from_deployment(
+            deployment, parameters={"order": order.model_dump(mode="json")}
+        ).id
+
+    def boot(self, run: UUID, **environ: str) -> subprocess.Popen[bytes]:
+        """Boot an instance for a flow run, as its user data does."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bootstrap.boot", "--", sys.executable, "-m", "prefect.engine"],
+            env={**self.environ, "PREFECT__FLOW_RUN_ID": str(run), **environ},
+            cwd=self.folder,
+        )
+        self.started.append(process)
+        return process
+
+    def tasks(self, run: UUID) -> dict[str, TaskRun]:
+        found = self.client.read_task_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run])))
+        return {task.name.rpartition("-")[0]: task for task in found}
+
+    def hear(self) -> list[str]:
+        """The kinds of all events so far, without beats."""
+        while messages := self.queues.receive(self.events, wait=0):
+            for message in messages:
+                self.heard.append(WorkerEvent.read(message.body))
+                self.queues.done(self.events, message.receipt)
+        return [event.kind for event in sorted(self.heard, key=lambda event: event.at) if event.kind != "beat"]
+
+    def results(self, manifest: EvalManifest) -> list[str]:
+        return [LAYOUT.job_of(found.key) for found in self.objects.list(LAYOUT.results(manifest.eval_id))]
+
+    def log(self) -> str:
+        return self.objects.get(f"fleet/runs/{self.run}/instances/{INSTANCE}/boot.log").decode()
+
+    def when(self, what: str, true: Callable[[], bool]) -> None:
+        """Wait until something outside this process has happened."""
+        deadline = time.monotonic() + PATIENCE
+        while not true():
+            assert time.monotonic() < deadline, f"never happened: {what}"
+            time.sleep(0.2)
+
+    def settled(self, run: UUID) -> FlowRun:
+        self.when("a final state", lambda: self.client.read_flow_run(run).state.is_final())  # type: ignore[union-attr]
+        return self.client.read_flow_run(run)
+
+
+@pytest.fixture(scope="module")
+def prefect() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PREFECT_SERVER_ANALYTICS_ENABLED", "false")  # it locks the fresh database for seconds
+        with prefect_test_harness(server_startup_timeout=120):
+            yield
+
+
+@pytest.fixture
+def room(
+    prefect: None, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Room]:
+    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    moto.start()
+    host, port = moto.get_host_and_port()
+    fake = FakeMetadata(values={"instance-id": INSTANCE})
+    with serving(fake), get_client(sync_client=True) as client:
+        here = {
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT": fake.endpoint,
+            "FLEET_CACHE_DIR": str(request.config.cache.mkdir("job-environments")),
+        }
+        for name, value in here.items():
+            monkeypatch.setenv(name, value)
+        aws = Aws(REGION)
+        aws.s3.create_bucket(Bucket=BUCKET)
+        found = Room(client=client, aws=aws, environ={}, folder=Path(here["FLEET_CACHE_DIR"]))
+        found.environ = {
+            **os.environ,
+            "PREFECT_API_URL": str(PREFECT_API_URL.value()),
+            "PREFECT_HOME": str(tmp_path / "prefect"),
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "FLEET_REGION": REGION,
+            "FLEET_LOG_FOLDER": f"s3://{BUCKET}/fleet/runs/{found.run}/instances",
+            "MARK_OF_THE_TEST": found.run,
+        }
+        try:
+            yield found
+        finally:
+            for process in found.started:
+                if process.poll() is None:
+                    process.kill()
+                process.wait()
+            moto.stop()
+
+
+def processes_of(mark: str) -> list[int]:
+    """Processes that run with the mark in their environment."""
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"MARK_OF_THE_TEST={mark}".encode() in environ.read_bytes():
+                found.append(int(environ.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_a_worker_waits_for_its_secrets_then_runs_every_job(room: Room) -> None:
+    """Also: the value is in nothing that leaves the instance, with every logger at DEBUG."""
+    order, manifest = room.order("plain", secrets=True, eval_config={"limit": 4})
+    run = room.flow_run(order)
+    debug = {"PREFECT_LOGGING_LEVEL": "DEBUG", "PREFECT_LOGGING_ROOT_LEVEL": "DEBUG"}
+    process = room.boot(run, PREFECT_LOGGING_EXTRA_LOGGERS="botocore,boto3,urllib3", **debug)
+    room.when(
+        "fetch-secrets awaits a retry",
+        lambda: any(t.state_name == "AwaitingRetry" for t in room.tasks(run).values()),
+    )
+    room.parameters.put_secret(f"{order.secrets_parameter}/{INSTANCE}", {"SCRIPTED_API_KEY": SECRET}, {})
+    assert process.wait(PATIENCE) == 0
+
+    settled = room.settled(run)
+    assert settled.state_name == "Completed"
+    assert settled.state is not None
+    assert settled.state.message == f"idle; {len(manifest.jobs)} done"
+    room.when("the tasks are recorded", lambda: all(t.state_name == "Completed" for t in room.tasks(run).values()))
+    assert set(room.tasks(run)) == {"fetch-secrets", "install-code", "run-jobs"}, "no Docker needed, no host prepared"
+    assert room.tasks(run)["fetch-secrets"].run_count > 1
+    assert sorted(room.results(manifest)) == sorted(job.job for job in manifest.jobs)
+    assert room.queues.depth(room.work).total == 0
+
+    kinds = room.hear()
+    assert kinds[:2] == ["booted", "secrets_fetched"]
+    assert kinds[-1] == "ended"
+    assert kinds.count("job_done") == len(manifest.jobs)
+
+    log = room.log()
+    assert "SCRIPTED_API_KEY" in log, "names are told"
+    database = Path(str(PREFECT_API_DATABASE_CONNECTION_URL.value()).partition("///")[2])
+    stored = b"".join(path.read_bytes() for path in database.parent.glob(f"{database.name}*"))
+    assert order.work_queue.encode() in stored, "this is the database"
+    everything = [log.encode(), stored, *(event.write().encode() for event in room.heard)]
+    everything += [room.objects.get(found.key) for found in room.objects.list(LAYOUT.prefix)]
+    assert not [part[:80] for part in everything if SECRET.encode() in part]
+    assert processes_of(room.run) == []
+
+
+def test_a_worker_that_is_told_to_stop_gives_its_jobs_back_and_is_crashed(room: Room) -> None:
+    order, manifest = room.order("slow")
+    run = room.flow_run(order)
+    process = room.boot(run)
+    room.when("a job is started", lambda: "job_started" in room.hear())
+    process.send_signal(signal.SIGTERM)
+    room.when("the jobs are back", lambda: room.queues.depth(room.work).waiting == len(manifest.jobs))
+    assert process.wait(PATIENCE) == 128 + signal.SIGTERM
+    assert room.settled(run).state_name == "Crashed"
+    assert room.hear()[-2:] == ["given_back", "ended"]
+    assert "SIGTERM received" in room.log()
+    assert "jobs in flight that are given back" in room.log()
+    room.when("no process is left", lambda: processes_of(room.run) == [])
+
+
+@pytest.fixture
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flows.fleet_worker import fetch_secrets
+
+    monkeypatch.setattr(fetch_secrets, "retry_delay_seconds", [0.01])
+
+
+@pytest.mark.usefixtures("quick_retries")
+def test_a_parameter_that_holds_something_else_fails_the_run_at_once(room: Room) -> None:
+    order, _ = room.order("plain", secrets=True, eval_config={"limit": 1})
+    room.aws.ssm.put_parameter(
+        Name=f"{order.secrets_parameter}/{INSTANCE}", Value=f"not json {SECRET}", Type="SecureString"
+    )
+    state = _run_here(order)
+    assert state.is_failed()
+    assert "doesn't hold a JSON object" in str(state.message)
+    assert SECRET not in str(state.message)
+    assert room.hear() == ["booted", "ended"]
+    assert str(room.heard[-1].detail["why"]).startswith("SecretUnreadable")
+
+
+def test_a_damaged_source_fails_the_run_before_any_job_is_taken(
+    room: Room, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    order, manifest = room.order("plain", eval_config={"limit": 1})
+    monkeypatch.setenv("FLEET_CACHE_DIR", str(tmp_path))
+    assert order.environment.source is not None
+    room.objects.put(LAYOUT.artifact(order.environment.source), b"damaged")
+    state = _run_here(order)
+    assert state.is_failed()
+    assert "was overwritten or damaged" in str(state.message)
+    assert room.queues.depth(room.work).waiting == len(manifest.jobs)
+
+
+def _run_here(order: WorkerOrder) -> Any:
+    import anyio
+
+    async def main() -> Any:
+        return await fleet_worker(order, return_state=True)
+
+    return anyio.run(main)
