@@ -94,12 +94,19 @@ def refuse(
     call: Call, environ: Environ, start: StartResponse, *, code: str, status: int, message: str
 ) -> Iterable[bytes]:
     """Answer a call with an error, in its service's protocol."""
-    environ["wsgi.input"].read(min(int(environ.get("CONTENT_LENGTH") or 0), DRAIN_BYTES))
+    _drain(environ)
     kind, body = _error(call.service, code, message, "Sender" if status < 500 else "Receiver")
     data = b"" if environ["REQUEST_METHOD"] == "HEAD" else body.encode()
     headers = [("Content-Type", kind), ("Content-Length", str(len(data))), ("x-amzn-errortype", code)]
     start(f"{status} Refused", headers)
     return [data]
+
+
+def _drain(environ: Environ) -> None:
+    """Read what is left of a request: a client that still sends would see a broken connection instead of the refusal."""
+    left = int(environ.get("CONTENT_LENGTH") or 0)
+    while left > 0 and (part := environ["wsgi.input"].read(min(left, DRAIN_BYTES))):
+        left -= len(part)
 
 
 def _error(service: str, code: str, message: str, side: str) -> tuple[str, str]:

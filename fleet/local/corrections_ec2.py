@@ -87,7 +87,7 @@ def _correct_launch(watcher: Watcher) -> None:
         - A client token that was used gives back what it launched and launches nothing; with other parameters it is
           IdempotentParameterMismatch; above 64 characters InvalidParameterValue.
         - An image that isn't available (pending, failed, deregistered) is InvalidAMIID.Unavailable; one for another
-          processor than the type's InvalidParameterValue.
+          processor than the type's InvalidParameterValue, as is a type that doesn't exist.
         - Each instance has the profile (moto: the first), and is pending before it runs.
         """
         self.error_on_dryrun()
@@ -152,12 +152,14 @@ def _plain(parameters: Any) -> Any:
 def _check_image(response: Any) -> None:
     image = response._get_param("ImageId")
     kind = response._get_param("InstanceType", "m1.small")
+    if kind not in INSTANCE_TYPES:
+        raise EC2ClientError("InvalidParameterValue", f"Invalid value '{kind}' for InstanceType.")
     if not image:
         return
     found = response.ec2_backend.describe_images(ami_ids=[image])
     if not found or found[0].state != "available":
         raise UnvailableAMIIdError(image)
-    architectures = INSTANCE_TYPES.get(kind, {}).get("ProcessorInfo", {}).get("SupportedArchitectures")
+    architectures = INSTANCE_TYPES[kind].get("ProcessorInfo", {}).get("SupportedArchitectures")
     if architectures and found[0].architecture not in architectures:
         raise EC2ClientError(
             "InvalidParameterValue",

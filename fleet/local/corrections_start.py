@@ -1,7 +1,7 @@
 """What moto is told before it is imported, and an import that doesn't load what nobody asks for.
 
 moto reads its switches at import. It also loads, then, the instance type offerings of every region and botocore's list
-of endpoints three times: some 0.4 s and 60 MB that the local cloud, in one region, has no use for.
+of endpoints four times: some 0.5 s and 90 MB that the local cloud, in one region, has no use for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fleet.local.corrections import replace
+from fleet.local.corrections import check_release, replace
 from fleet.local.preset import REGION
 
 SWITCHES = {
@@ -29,8 +29,12 @@ SWITCHES = {
 
 
 def import_moto() -> None:
-    """Import the services that the local cloud serves most, under SWITCHES. Call once, before anything imports moto."""
+    """Import the services that the local cloud serves most, under SWITCHES. Call once, before anything imports moto.
+
+    EmulatorUnknown: another release of it is installed.
+    """
     os.environ.update(SWITCHES)
+    check_release()
     _raise_file_limit()
     _import_lean()
     gc.freeze()  # what was imported stays: a full collection need not walk it again
@@ -78,11 +82,14 @@ def _import_lean() -> None:
         return [] if others else own_resource["load_resource"](resource)
 
     @functools.cache
-    def once(path: str) -> Any:
+    def endpoints(path: str) -> Any:
         return own_file["load_file"](JSONFileLoader(), path)
 
+    def load_file(self: JSONFileLoader, path: str) -> Any:
+        return endpoints(path) if Path(path).name == "endpoints" else own_file["load_file"](self, path)
+
     own_resource = replace(utilities, load_resource=of_our_region)
-    own_file = replace(JSONFileLoader, load_file=lambda _, path: once(path))
+    own_file = replace(JSONFileLoader, load_file=load_file)  # for good: each session reads that list
     try:
         import moto.ec2.responses
         import moto.iam.responses
@@ -94,7 +101,6 @@ def _import_lean() -> None:
         from moto.ec2.models import instance_types
     finally:
         replace(utilities, **own_resource)
-        replace(JSONFileLoader, **own_file)
     replace(instance_types, **own_resource)
     offerings = instance_types.INSTANCE_TYPE_OFFERINGS
     for location in list(offerings):

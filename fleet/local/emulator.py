@@ -15,7 +15,6 @@ from typing import Any
 
 from fleet.local import preset
 from fleet.local.calls import Call, Environ, StartResponse, read_call, refuse
-from fleet.local.corrections import check_release
 from fleet.local.corrections_start import import_moto
 from fleet.local.faults import PATH, FaultBook
 from fleet.local.machines import Machines, Watcher
@@ -38,7 +37,6 @@ class Emulator:
 
         `watcher` hears of every instance; `console` gives an instance's output.
         """
-        check_release()
         import_moto()
         from fleet.local.corrections_ec2 import correct_ec2
         from fleet.local.corrections_sqs import correct_sqs
@@ -50,6 +48,7 @@ class Emulator:
         _fill_account()
         self.faults = FaultBook()
         self._server: Any = None
+        self._edge: Edge | None = None
 
     def start(self, control: Application) -> str:
         """Listen on a free loopback port; `control` answers the control path. Returns the address."""
@@ -69,8 +68,8 @@ class Emulator:
                 """Nothing."""
 
         moto = DomainDispatcherApplication(create_backend_app)
-        edge = Edge(moto, self.faults, control)
-        self._server = make_server("127.0.0.1", 0, edge, threaded=True, request_handler=Quiet)
+        self._edge = Edge(moto, self.faults, control)
+        self._server = make_server("127.0.0.1", 0, self._edge, threaded=True, request_handler=Quiet)
         self._server.daemon_threads = True
         Thread(target=self._server.serve_forever, name="emulator", daemon=True).start()
         return f"http://127.0.0.1:{self._server.server_port}"
@@ -79,8 +78,13 @@ class Emulator:
         """Load what the first calls would wait for, in a thread of its own."""
         Thread(target=_warm, name="warm", daemon=True).start()
 
+    def refuse_all(self) -> None:
+        """Change nothing any more: what is asked from now on is refused."""
+        if self._edge is not None:
+            self._edge.closed = True
+
     def stop(self) -> None:
-        """Answer nobody any more. Calls that wait (long polls) are dropped when the process ends."""
+        """Stop listening. Calls that wait (long polls) are dropped when the process ends."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -93,6 +97,7 @@ class Edge:
         self._moto = moto
         self._faults = faults
         self._control = control
+        self.closed = False
 
     def __call__(self, environ: Environ, start: StartResponse) -> Iterable[bytes]:
         """As a WSGI application."""
@@ -101,6 +106,9 @@ class Edge:
         if environ["PATH_INFO"].startswith(f"{PATH}/"):
             return self._control(environ, start)
         call = read_call(environ)
+        if self.closed:
+            why = "the local cloud is ending"
+            return refuse(call, environ, start, code="ServiceUnavailable", status=503, message=why)
         instance = caller_instance(call.access_key) if call.access_key else None
         fault = self._faults.take(call, instance)
         if fault is not None:
@@ -110,6 +118,7 @@ class Edge:
                 code, status = answer
                 if fault.lost:
                     self._answer(call, environ, _nobody)
+                    environ["CONTENT_LENGTH"] = "0"  # it has been read
                 return refuse(call, environ, start, code=code, status=status, message=fault.message)
         if not self._is_known(call, environ):
             why = f"{call.service} is not part of the local cloud"

@@ -51,7 +51,10 @@ class Fault:
         if unknown:
             raise ValueError(f"a fault has no {', '.join(sorted(unknown))}")
         fault = cls(**raw)
-        re.compile(fault.match)
+        try:
+            re.compile(fault.match)
+        except re.error as error:
+            raise ValueError(f"match is no regular expression: {error}") from error
         return fault
 
     def strikes(self, call: Call, instance: str | None) -> bool:
@@ -156,4 +159,5 @@ class FaultKit:
             with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
                 return json.loads(answer.read())
         except urllib.error.HTTPError as error:
-            raise ControlRefused(json.loads(error.read())["error"]) from error
+            with error:
+                raise ControlRefused(json.loads(error.read())["error"]) from error

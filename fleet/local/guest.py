@@ -75,7 +75,7 @@ class Guest:
         return left
 
     async def kill(self, grace: float = 0.0) -> set[Process]:
-        """End its processes and leave the machine on, as a reboot does. Returns what could not be ended."""
+        """End its processes (without a grace, by KILL alone) and leave the machine on. Returns what could not be ended."""
         finder = Finder(self._mark, [self._first] if self._first else [])
         return await asyncio.to_thread(end, finder, grace=grace)
 

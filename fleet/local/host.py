@@ -61,6 +61,14 @@ def owned(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
+def forget_the_person() -> None:
+    """Drop the AWS configuration of whoever starts this: botocore, inside moto, would read it, and a profile that is named
+    but absent would be fatal."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        del os.environ[name]
+    os.environ["AWS_CONFIG_FILE"] = os.environ["AWS_SHARED_CREDENTIALS_FILE"] = os.devnull
+
+
 async def serve(folder: Path) -> None:
     """Run the host in a folder that is owned, until SIGTERM or SIGINT."""
     over = asyncio.Event()
@@ -85,9 +93,8 @@ async def serve(folder: Path) -> None:
     try:
         await over.wait()
     finally:
-        await asyncio.to_thread(emulator.stop)
-        await hypervisor.stop()
-        metadata.stop()
+        emulator.refuse_all()
+        await asyncio.gather(hypervisor.stop(), asyncio.to_thread(emulator.stop), asyncio.to_thread(metadata.stop))
 
 
 def clear_folder(folder: Path) -> None:
@@ -103,6 +110,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m fleet.local.host", description="Emulate AWS on this machine.")
     parser.add_argument("--folder", type=Path, required=True, help="state of this local cloud")
     folder: Path = parser.parse_args(arguments).folder.resolve()
+    forget_the_person()
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
     try:
         with owned(folder):

@@ -104,8 +104,12 @@ class Finder:
 
 
 def end(finder: Finder, *, grace: float) -> set[Process]:
-    """TERM once to each, KILL those that live after `grace` seconds. What is left (never seen): named, to be reported."""
-    for sign, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, KILL_SECONDS)):
+    """TERM once to each, KILL those that live after `grace` seconds; without a grace, KILL at once.
+
+    Returns what is left all the same, to be reported: a process that the kernel doesn't let go.
+    """
+    gently = [(signal.SIGTERM, grace)] if grace > 0 else []
+    for sign, seconds in (*gently, (signal.SIGKILL, KILL_SECONDS)):
         told: set[Process] = set()
         begun = time.monotonic()
         while living := finder.find():
