@@ -1,0 +1,103 @@
+"""The result of one job: a finished Inspect log with our `JobResult` inside, looked over before anything is made of it.
+
+The one place that says whether a result object is good. A result is good whole or not at all; `ResultUnusable` means:
+set the object aside and run its job again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fleet.errors import FleetError
+from fleet.evals.documents import EvalId, Job, JobId, JobResult, SampleRecord
+from fleet.evals.eval_file import HEADER, SUMMARIES, EvalFile, EvalFileUnreadable, sample_member
+from fleet.wire import DocumentRefused
+
+FINISHED = (b"success", b"error")
+"""The statuses of a log that Inspect has finished; `started` and `cancelled` are the others."""
+
+# Inspect writes the status second and calls the order of these fields part of the format. The whole may be large.
+_STATUS = re.compile(rb'\{\s*"version":\s*\d+,\s*"status":\s*"(\w+)"')
+
+Pair = tuple[str, int]
+"""A sample's id as text and its epoch: what Inspect tells samples apart by."""
+
+
+class ResultUnusable(FleetError):
+    """The result of a job can't be merged: set it aside and run the job again."""
+
+    job: JobId
+    why: str
+
+    def message(self) -> str:
+        """One line: which job, and what is wrong with its result."""
+        return f"the result of job {self.job} can't be used: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class JobLog:
+    """A result that has been found good, its file still open."""
+
+    job: Job
+    file: EvalFile
+    result: JobResult
+    summaries: dict[Pair, dict[str, Any]]
+    """Inspect's own sample summaries."""
+
+
+def pair_of(record: SampleRecord) -> Pair:
+    """What tells this sample apart."""
+    return (str(record.id), record.epoch)
+
+
+@contextmanager
+def open_job_log(path: Path, eval_id: EvalId, jobs: Mapping[JobId, Job]) -> Iterator[JobLog]:
+    """The result at `path`, a file named `<job>.eval`. ResultUnusable: it is none, or not one of this eval's jobs."""
+    name = path.stem
+    if name not in jobs:
+        raise ResultUnusable(job=name, why=f"eval {eval_id} has no such job")
+    try:
+        file = EvalFile(path)
+    except EvalFileUnreadable as error:
+        raise ResultUnusable(job=name, why=error.why) from error
+    with file:
+        try:
+            log = _looked_over(jobs[name], file, eval_id)
+        except EvalFileUnreadable as error:
+            raise ResultUnusable(job=name, why=error.why) from error
+        yield log
+
+
+def _looked_over(job: Job, file: EvalFile, eval_id: EvalId) -> JobLog:
+    if JobResult.MEMBER not in file or HEADER not in file:
+        raise ResultUnusable(job=job.job, why="it was never finished")
+    status = _STATUS.match(file.read(HEADER))
+    if status is None or status[1] not in FINISHED:
+        found = status[1].decode() if status else "missing"
+        raise ResultUnusable(job=job.job, why=f"it was never finished (its status is {found})")
+    try:
+        result = JobResult.read(file.read(JobResult.MEMBER))
+        summaries = {(str(one["id"]), int(one["epoch"])): one for one in json.loads(file.read(SUMMARIES))}
+    except (DocumentRefused, ValueError, LookupError, TypeError) as error:
+        raise ResultUnusable(job=job.job, why=str(error)) from error
+    if (result.eval_id, result.job) != (eval_id, job.job):
+        raise ResultUnusable(job=job.job, why=f"it is that of job {result.job} of eval {result.eval_id}")
+    held = {pair_of(record) for record in result.samples}
+    if not job.whole:
+        wanted = {(str(ref.id), ref.epoch) for ref in job.samples}
+        if held != wanted:
+            raise ResultUnusable(
+                job=job.job,
+                why=f"it lacks {len(wanted - held)} of its {len(wanted)} samples, and has {len(held - wanted)} others",
+            )
+    for record in result.samples:
+        if pair_of(record) not in summaries:
+            raise ResultUnusable(job=job.job, why=f"it has no summary of sample {record.id}, epoch {record.epoch}")
+        file.seek(sample_member(record.id, record.epoch))
+    return JobLog(job, file, result, summaries)
