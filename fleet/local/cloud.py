@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from fleet.errors import FleetError
 from fleet.local import environment, state
@@ -144,7 +145,11 @@ def up(
         if code:
             log = state.log_file(folder, "supervisor")
             raise _not_started(name, "the supervisor", f"ended with exit code {code}", log, say)
-        return _wait_ready(name, folder, say)
+        try:
+            return _wait_ready(name, folder, say)
+        except KeyboardInterrupt:
+            _take_down(name)  # who stops waiting for a cloud doesn't want one
+            raise
 
 
 def find(name: str = "default") -> LocalCloud | None:
@@ -158,8 +163,11 @@ def find(name: str = "default") -> LocalCloud | None:
 
 def down(name: str = "default") -> list[str]:
     """Take the local cloud `name` down, however much of it there is. Returned: what could not be stopped."""
-    with _locked(name):
-        return _take_down(name)
+    with _locked(name) as lock:
+        left = _take_down(name)
+        if not left:
+            lock.unlink()
+        return left
 
 
 def names() -> list[str]:
@@ -301,9 +309,21 @@ def _readable(folder: Path) -> CloudState | None:
 
 
 @contextmanager
-def _locked(name: str) -> Iterator[None]:
-    folder = state.clouds_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def _locked(name: str) -> Iterator[Path]:
+    """The lock of a cloud's name; the file it is made of, which its holder may remove."""
+    path = state.cloud_folder(name).with_suffix(".lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with path.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _same_file(lock, path):
+                continue  # its last holder removed it while we waited: this lock binds nobody
+            yield path
+            return
+
+
+def _same_file(lock: IO[str], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(lock.fileno()), path.stat())
+    except FileNotFoundError:
+        return False

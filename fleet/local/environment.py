@@ -97,13 +97,15 @@ def prefect_server(folder: Path, api: str, *, static: Path, prepared: bool) -> d
 
 
 def pool_workers(folder: Path, api: str, endpoint: str) -> dict[str, str]:
-    """The settings of pool workers that a person waits for: polls twice a second, a heartbeat every few seconds."""
+    """The settings of pool workers that a person waits for: they look for work, and at instances, twice a second."""
     return {
         **prefect(folder, api),
         **aws(folder, endpoint),
         "PREFECT_WORKER_QUERY_SECONDS": "0.5",
         "PREFECT_WORKER_HEARTBEAT_SECONDS": "5",
-        "PREFECT_WORKER_ENABLE_CANCELLATION": "true",
+        "FLEET_POOL_POLL_SECONDS": "0.5",
+        "FLEET_POOL_IDLE_SECONDS": "5",
+        "FLEET_POOL_SWEEP_SECONDS": "10",
     }
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,34 @@ def test_a_state_of_another_release_is_removed_too() -> None:
     assert cloud.find("a") is None
     assert cloud.down("a") == []
     assert not folder.exists()
+
+
+def test_down_leaves_no_lock_behind(cache: Path) -> None:
+    left_behind("a")
+    cloud.down("a")
+    assert list(state.clouds_folder().iterdir()) == []
+
+
+def test_a_lock_that_was_removed_while_one_waited_is_taken_anew() -> None:
+    """Else two processes could each hold a lock of one name: the removed file's, and the new one's."""
+    holders: list[str] = []
+    disturbed: list[str] = []
+
+    def act(who: str) -> None:
+        with cloud._locked("a") as lock:
+            holders.append(who)
+            time.sleep(0.01)  # long enough for another to come in, if it could
+            if holders[-1] != who:
+                disturbed.append(who)
+            lock.unlink()
+
+    threads = [threading.Thread(target=act, args=(str(number),)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(holders) == [str(number) for number in range(8)]
+    assert disturbed == []
 
 
 def test_templates_and_job_environments_outlive_a_cloud(cache: Path) -> None:
