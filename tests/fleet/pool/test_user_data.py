@@ -8,7 +8,10 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.aws.session import Aws
+from fleet.pool.boot_log import tail
 from fleet.pool.environment import instance_environment
 from fleet.pool.user_data import LIMIT_BYTES, CommandRefused, UserDataTooLarge, user_data
 from fleet.pool.variables import DEFAULT_COMMAND
@@ -160,18 +164,64 @@ def test_the_code_that_was_shipped_is_what_runs(machine: Machine, code: dict[str
     assert "'--', 'a-command', 'two words'] " + folder[1] in done.stdout
 
 
-def test_an_archive_that_is_not_what_was_promised_does_not_run(machine: Machine, code: dict[str, str]) -> None:
-    """The reason is on the console, which EC2 keeps; and the machine powers off."""
-    machine.environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = "http://127.0.0.1:9"
-    (machine.folder / "bin" / "fleet-python").write_text(
-        f"#!/bin/sh\nexec {sys.executable} -c 'import sys, time; time.sleep = lambda _: None; del sys.argv[1]; "
-        'exec(compile(sys.stdin.read(), "fetch", "exec"))\' "$@"\n'
+@pytest.fixture
+def metadata(machine: Machine) -> Iterator[None]:
+    """The metadata service of `i-1`, version 2 only."""
+
+    class Service(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            self._answer(200 if self.headers.get("X-aws-ec2-metadata-token-ttl-seconds") else 400, "a token")
+
+        def do_GET(self) -> None:
+            asked = (self.path, self.headers.get("X-aws-ec2-metadata-token"))
+            known = asked == ("/i-1/latest/meta-data/instance-id", "a token")
+            self._answer(200 if known else 401, "i-1")
+
+        def log_message(self, *_: object) -> None: ...
+
+        def _answer(self, code: int, text: str) -> None:
+            self.send_response(code)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Service)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    machine.environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = f"http://127.0.0.1:{server.server_port}/i-1"
+    yield
+    server.shutdown()
+    server.server_close()
+
+
+def without_waiting(machine: Machine) -> None:
+    """The script's waits between its tries take no time."""
+    unhurried = (
+        "import sys, time; time.sleep = lambda _: None; del sys.argv[1]; exec(compile(sys.stdin.read(), 'x', 'exec'))"
     )
+    (machine.folder / "bin" / "fleet-python").write_text(
+        f'#!/bin/sh\nexec {sys.executable} -c {shlex.quote(unhurried)} "$@"\n'
+    )
+
+
+def test_an_archive_that_is_not_what_was_promised_does_not_run(
+    machine: Machine, metadata: None, code: dict[str, str], aws: Aws, unique: str
+) -> None:
+    """The reason is on the console, and where the pool worker looks for the boot log; and the machine powers off."""
+    without_waiting(machine)
     done = machine.boot(user_data({**code, "FLEET_CODE_SHA256": "00"}, "echo ran", max_hours=1))
     assert done.returncode == 1
-    assert (
-        f"fatal: code archive {code['FLEET_CODE']}: ValueError: its SHA-256 is {code['FLEET_CODE_SHA256']}"
-        in done.stderr
-    )
+    why = f"fatal: code archive {code['FLEET_CODE']}: ValueError: its SHA-256 is {code['FLEET_CODE_SHA256']}"
+    assert done.stderr.splitlines() == [why] * 5
+    assert tail(aws, code["FLEET_LOG_FOLDER"], "i-1") == why
     assert "ran" not in done.stdout
+    assert machine.power[-1] == "-h now"
+
+
+def test_an_archive_that_is_not_there_is_named_on_the_console(
+    machine: Machine, metadata: None, code: dict[str, str], unique: str
+) -> None:
+    without_waiting(machine)
+    told = {**code, "FLEET_CODE": f"s3://{unique}/nowhere", "FLEET_LOG_FOLDER": ""}
+    done = machine.boot(user_data({name: value for name, value in told.items() if value}, "echo ran", max_hours=1))
+    assert done.returncode == 1
+    assert f"fatal: code archive s3://{unique}/nowhere: NoSuchKey" in done.stderr
     assert machine.power[-1] == "-h now"
