@@ -11,7 +11,7 @@ from bootstrap.environment import JobEnvironment
 
 ENTRY = Path(__file__).with_name("runner") / "__main__.py"
 
-_OWN_PYTHON = frozenset({"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTEST_CURRENT_TEST"})
+_OWN_PYTHON = frozenset({"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "PYTEST_CURRENT_TEST"})
 """Variables that belong to the Python that runs us."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 import signal
@@ -161,6 +162,9 @@ class RunnerPool:
         self._folder = folder.absolute()
         self._env = job_process.variables(environment, env, user)
         self._preload = preload
+        tasks = sorted({f"{manifest.task.name} {manifest.model.name}" for manifest in preload})
+        key = hashlib.sha256("\n".join(tasks).encode()).hexdigest()[:16]
+        self._known = environment.folder / f"modules-{key}.json"
         self._numbers = count(1)
         self._zygote: _Zygote | None = None
         self._starting = asyncio.Lock()
@@ -221,7 +225,7 @@ class RunnerPool:
         with theirs:
             process = await self._start("zygote", log, theirs)
         zygote = _Zygote(process, ours, log)
-        self.forks = await zygote.warm([_what(manifest) for manifest in self._preload])
+        self.forks = await zygote.warm([_what(manifest) for manifest in self._preload], self._known)
         if self.forks:
             self._zygote = zygote
         else:
@@ -264,17 +268,27 @@ class _Zygote:
     sock: socket.socket
     log: Path
     gone: bool = False
-    _warm: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    _warm: asyncio.Future[dict[str, Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     _spawned: dict[int, asyncio.Future[int]] = field(default_factory=dict)
     _ended: dict[int, asyncio.Future[int]] = field(default_factory=dict)
     _listening: asyncio.Task[None] | None = None
 
-    async def warm(self, evals: list[dict[str, Any]]) -> bool:
-        """Have it import; whether it can fork safely. False too where it died: then each runner will say why."""
+    async def warm(self, evals: list[dict[str, Any]], known: Path) -> bool:
+        """Have it import; whether it can fork safely. False too where it died: then each runner will say why.
+
+        What it had to find out by a trial is kept in `known`, which saves the next zygote of this environment the trial.
+        """
         self.sock.setblocking(False)
         self._listening = asyncio.create_task(self._listen())
-        await asyncio.get_running_loop().sock_sendall(self.sock, json.dumps({"warm": evals}).encode() + b"\n")
-        return await self._warm
+        line = json.dumps({"warm": evals, "modules": _names(known)}).encode() + b"\n"
+        await asyncio.get_running_loop().sock_sendall(self.sock, line)
+        said = await self._warm
+        if said.get("warm"):
+            with contextlib.suppress(OSError):  # it only saves time
+                part = known.with_suffix(f".{os.getpid()}")
+                part.write_text(json.dumps(said["warm"]))
+                part.replace(known)
+        return said.get("threads") == 1
 
     async def fork(
         self, number: int, log: Path, theirs: socket.socket
@@ -311,14 +325,14 @@ class _Zygote:
                 self._hear(json.loads(line))
         self.gone = True
         if not self._warm.done():
-            self._warm.set_result(False)
+            self._warm.set_result({})
         for future in (*self._spawned.values(), *self._ended.values()):
             if not future.done():
                 future.set_result(0)
 
     def _hear(self, message: dict[str, Any]) -> None:
         if "warm" in message:
-            self._warm.set_result(message["threads"] == 1)
+            self._warm.set_result(message)
         elif "spawned" in message:
             self._spawned.pop(message["spawned"]).set_result(message["pid"])
         elif "ended" in message and not (future := self._ended.pop(message["ended"])).done():
@@ -337,6 +351,14 @@ class _Zygote:
         if self._listening:
             self._listening.cancel()
         self.sock.close()
+
+
+def _names(known: Path) -> list[str]:
+    try:
+        names: list[str] = json.loads(known.read_text())
+    except (OSError, ValueError):
+        return []
+    return names
 
 
 def _what(manifest: EvalManifest) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any
 from inspect_ai import __version__ as inspect_ai_version
 from inspect_ai import eval_async
 from inspect_ai.log import EvalLog
+from inspect_ai.util import display_type
 
 from . import inside
 from .refusal import Refused, answer, first_line
@@ -28,6 +29,7 @@ def main(arguments: list[str]) -> int:
     """Plan what a request file asks for."""
     request, said = Path(arguments[0]), Path(arguments[1])
     asked = json.loads(request.read_text())
+    display_type()  # settles it by the environment ("none")
     return answer(said, lambda: asyncio.run(plan_all(asked["evals"], Path(asked["folder"]), asked.get("rates"))))
 
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from difflib import get_close_matches
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
+
+
+ALIKE = 0.7
+"""How alike two names are, from 0 to 1, when one was perhaps meant by the other."""
 
 
 class Refused(Exception):
@@ -35,12 +39,18 @@ def answer(path: Path, work: Callable[[], Any]) -> int:
 
 
 def near(name: str, names: list[str]) -> list[str]:
-    """Up to three names that were perhaps meant."""
-    lowered = {known.lower(): known for known in names}
-    found = get_close_matches(name.lower(), list(lowered), n=3, cutoff=0.6)
-    tail = name.rsplit("/", 1)[-1].lower()
-    found += [known for known in lowered if known.rsplit("/", 1)[-1] == tail and known not in found]
-    return [lowered[known] for known in found[:3]]
+    """Up to three names that were perhaps meant: alike as a whole, or in what follows the package."""
+
+    def alike(known: str) -> float:
+        pairs = ((name.lower(), known.lower()), (_last(name), _last(known)))
+        return max(SequenceMatcher(None, one, other).ratio() for one, other in pairs)
+
+    close = sorted((known for known in set(names) if alike(known) >= ALIKE), key=lambda known: (-alike(known), known))
+    return [known.removeprefix("inspect_ai/") for known in close[:3]]
+
+
+def _last(name: str) -> str:
+    return name.rsplit("/", 1)[-1].lower()
 
 
 def first_line(error: BaseException) -> str:

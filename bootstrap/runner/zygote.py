@@ -62,21 +62,26 @@ class Zygote:
         for line in lines:
             message = json.loads(line)
             if "warm" in message:
-                self._warm(message["warm"])
+                self._warm(message["warm"], message["modules"])
             elif "spawn" in message:
                 self._spawn(message["spawn"], message["log"], socket.socket(fileno=descriptors.pop(0)))
             elif "signal" in message:
                 self._signal(message["runner"], message["signal"])
         return True
 
-    def _warm(self, evals: list[dict[str, Any]]) -> None:
-        """Import what runners will need, and say whether forking is safe: it isn't beside a running thread."""
-        for name in trial(evals):
+    def _warm(self, evals: list[dict[str, Any]], modules: list[str]) -> None:
+        """Import what runners will need, by an earlier trial's word or one of our own.
+
+        Says whether forking is safe: it isn't beside a running thread.
+        """
+        importlib.import_module("inspect_ai")
+        modules = modules or trial(evals)
+        for name in modules:
             with contextlib.suppress(Exception):  # a module that needs more than an import is imported where it is used
                 importlib.import_module(name)
         import threading
 
-        self._say({"warm": True, "threads": threading.active_count()})
+        self._say({"warm": modules, "threads": threading.active_count()})
 
     def _spawn(self, number: int, log: str, sock: socket.socket) -> None:
         sys.stdout.flush()

@@ -94,7 +94,7 @@ def test_a_pool_of_runners_does_all_kinds_of_jobs(
                 assert JobResult.read(log.read(JobResult.MEMBER)) == answer.result
     [epochal] = answers["epochal"]
     assert {epoch for _, epoch in pairs(epochal)} == {1, 2}
-    assert {record.epoch for record in epochal.result.samples if value(record.scores, "says_epoch") == "C"} == {1, 2}
+    assert {record.epoch for record in epochal.result.samples if value(record.scores, "says_epoch") == 1.0} == {1, 2}
     assert all(record.metadata["epoch"] == record.epoch for record in epochal.result.samples)
     [failing] = answers["failing"]
     errors = {record.id: record.error for record in failing.result.samples if record.error}

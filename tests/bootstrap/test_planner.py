@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bootstrap.environment import JobEnvironment
+from bootstrap.planner import plan_tasks
+from bootstrap.refusals import FileMissing, ModelUnknown, PlannerDied, PrerequisiteRefused, TaskUnknown
+from fleet.evals.plan import TaskPlan
+from fleet.evals.request import ModelSpec, TaskSpec
+from tests.job_environment import kit_request
+
+TASKS = ("plain", "numbered", "odd_ids", "chance", "epochal", "sandboxed", "growing", "stopping", "loose.py@loose")
+
+
+def header(plan: TaskPlan) -> dict[str, Any]:
+    with zipfile.ZipFile(plan.log) as log:
+        read: dict[str, Any] = json.loads(log.read("_journal/start.json"))["eval"]
+        return read
+
+
+@pytest.fixture(scope="module")
+def plans(environment: JobEnvironment, tmp_path_factory: pytest.TempPathFactory) -> dict[str, TaskPlan]:
+    """Every kind of task, with two models, planned in one process."""
+    request = kit_request(*TASKS, models=["scripted/a", "scripted/b"])
+    tasks = [
+        *request.tasks,
+        TaskSpec(name="evalkit/odd_ids", sample_ids=["a*", "01", "odd_ids:x"]),
+        TaskSpec(name="evalkit/plain", sample_ids=["w3", "w1"]),
+    ]
+    request = request.model_copy(update={"tasks": tasks})
+    made = plan_tasks(request, environment, tmp_path_factory.mktemp("plans"))
+    assert len(made) == len(tasks) * 2
+    assert [plan.model.name for plan in made[:2]] == ["scripted/a", "scripted/b"]
+    names = [*TASKS, "some odd ids", "some"]
+    return dict(zip(names, made[::2], strict=True)) | {"plain, other model": made[1]}
+
+
+def test_a_plan_says_what_inspect_would_run(plans: dict[str, TaskPlan]) -> None:
+    plain = plans["plain"]
+    assert plain.sample_ids == [f"w{n}" for n in range(10)]
+    assert len(set(plain.digests)) == 10
+    assert plain.digests == plans["plain, other model"].digests
+    assert plans["numbered"].sample_ids == list(range(1, 8))
+    assert plans["epochal"].epochs == 2
+    assert plans["loose.py@loose"].task_name == "loose"
+    assert {name for name, plan in plans.items() if plan.needs_docker} == {"sandboxed"}
+    assert {name for name, plan in plans.items() if not plan.splittable} == {"growing", "stopping"}
+    assert header(plain)["config"]["fail_on_error"] is True, "the user's own, not a job's"
+    assert header(plans["epochal"])["config"]["epochs_reducer"] == ["mean", "max"]
+
+
+def test_samples_are_chosen_by_exact_id(plans: dict[str, TaskPlan]) -> None:
+    """Where Inspect's patterns would choose more, and where they wouldn't: the log then says it as Inspect does."""
+    assert plans["some odd ids"].sample_ids == ["a*", "01", "odd_ids:x"]
+    assert plans["some"].sample_ids == ["w1", "w3"]
+    said = header(plans["some"])
+    assert said["config"]["sample_id"] == ["w3", "w1"]
+    assert said["dataset"]["samples"] == 10
+    assert plans["some"].digests == [plans["plain"].digests[1], plans["plain"].digests[3]]
+
+
+def test_another_process_finds_the_same_samples(
+    plans: dict[str, TaskPlan], environment: JobEnvironment, tmp_path: Path
+) -> None:
+    """Also where the dataset is shuffled, by the request without a seed or by the task itself without one."""
+    request = kit_request("chance", "numbered", "plain", eval_config={"sample_shuffle": True, "limit": 5})
+    one, other = (plan_tasks(request, environment, tmp_path / name, env=os.environ) for name in ("one", "other"))
+    assert [(plan.sample_ids, plan.digests) for plan in one] == [(plan.sample_ids, plan.digests) for plan in other]
+    chance, _, plain = one
+    assert chance.digests != plans["chance"].digests[:5] or chance.sample_ids == plans["chance"].sample_ids[:5]
+    assert plain.sample_ids != [f"w{n}" for n in range(5)]
+    assert len(plain.sample_ids) == 5
+    seed = plain.eval_config["sample_shuffle"]
+    assert type(seed) is int
+    assert header(plain)["config"]["sample_shuffle"] == seed
+
+
+def test_what_the_job_environment_refuses_comes_back_as_its_own_error(
+    environment: JobEnvironment, tmp_path: Path
+) -> None:
+    needs_key = ModelSpec(name="scripted/m", args={"needs_key": "KIT_KEY"})
+    cases = [
+        (kit_request("plane"), TaskUnknown, "did you mean evalkit/plain"),
+        (kit_request("plain", models=["scribted/m"]), ModelUnknown, "did you mean scripted"),
+        (kit_request("gone.py@task"), FileMissing, r"gone\.py is missing"),
+        (kit_request("plain", models=[needs_key]), PrerequisiteRefused, "KIT_KEY not set$"),
+    ]
+    for request, error, said in cases:
+        with pytest.raises(error, match=said) as refused:
+            plan_tasks(request, environment, tmp_path, env={"PATH": os.environ["PATH"]})
+        assert refused.value.exit_code == 2
+        assert "\n" not in str(refused.value)
+
+
+def test_keys_reach_the_provider_and_no_file(environment: JobEnvironment, tmp_path: Path) -> None:
+    needs_key = ModelSpec(name="scripted/m", args={"needs_key": "KIT_KEY"})
+    env = {"PATH": os.environ["PATH"], "KIT_KEY": "only-in-memory"}
+    [plan] = plan_tasks(kit_request("plain", models=[needs_key]), environment, tmp_path, env=env)
+    assert plan.sample_ids
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"only-in-memory" in path.read_bytes()]
+
+
+def test_a_process_that_ends_without_an_answer_is_told_with_its_last_words(
+    environment: JobEnvironment, tmp_path: Path
+) -> None:
+    request = kit_request("plain", solver={"name": "quits.py@quits"})
+    (environment.source / "quits.py").write_text("raise SystemExit('no solver today')\n")  # type: ignore[operator]
+    try:
+        with pytest.raises(PlannerDied, match="no solver today"):
+            plan_tasks(request, environment, tmp_path)
+    finally:
+        (environment.source / "quits.py").unlink()  # type: ignore[operator]

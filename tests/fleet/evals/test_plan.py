@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.evals.documents import EnvironmentSpec, EvalManifest
+from fleet.evals.plan import (
+    MOST_SAMPLES,
+    TaskPlan,
+    changed,
+    identify,
+    make_jobs,
+    make_manifest,
+    samples_per_job,
+    settled_config,
+    slug,
+)
+from fleet.evals.request import EvalRequest, ModelSpec, SolverSpec, TaskSpec
+
+ENVIRONMENT = EnvironmentSpec(python="3.11", lock="a==1\nb==2\n", source="0" * 64, installable=True)
+REQUEST = EvalRequest(tasks=[TaskSpec(name="kit/words")], models=[ModelSpec(name="scripted/m")])
+
+
+def planned(ids: list[int | str], epochs: int = 1, **fields: Any) -> TaskPlan:
+    return TaskPlan(
+        **{
+            "task": REQUEST.tasks[0],
+            "model": REQUEST.models[0],
+            "log": Path("2026-01-01T00-00-00_words_x.eval"),
+            "task_name": "words",
+            "eval_config": {},
+            "sample_ids": ids,
+            "digests": [f"{position:016x}" for position in range(len(ids))],
+            "epochs": epochs,
+            "splittable": True,
+            "needs_docker": False,
+            **fields,
+        }
+    )
+
+
+ids = st.lists(st.one_of(st.integers(0, 500), st.text(max_size=5)), min_size=1, max_size=60, unique_by=str)
+
+
+@given(ids, st.integers(1, 4), st.integers(1, 20))
+def test_each_sample_and_epoch_is_in_exactly_one_job_in_plan_order(
+    names: list[int | str], epochs: int, size: int
+) -> None:
+    """Epoch-major, dataset order within: the order in which a single eval logs and scores them."""
+    jobs = make_jobs(planned(names, epochs), size)
+    pairs = [(ref.id, ref.epoch) for job in jobs for ref in job.samples]
+    assert pairs == [(name, epoch) for epoch in range(1, epochs + 1) for name in names]
+    assert all(len(job.samples) == size for job in jobs[:-1])
+    assert 1 <= len(jobs[-1].samples) <= size
+    job_ids = [job.job for job in jobs]
+    assert job_ids == sorted(set(job_ids))
+
+
+@given(ids, st.integers(1, 4), st.integers(1, 300))
+def test_auto_gives_each_slot_a_few_jobs(names: list[int | str], epochs: int, slots: int) -> None:
+    plan = planned(names, epochs)
+    size = samples_per_job(plan, REQUEST, slots=slots)
+    assert 1 <= size <= MOST_SAMPLES
+    jobs = len(make_jobs(plan, size))
+    assert jobs <= 4 * slots or size == MOST_SAMPLES
+
+
+@pytest.mark.parametrize(
+    ("fields", "asked", "size"),
+    [
+        ({}, "auto", 7),
+        ({"needs_docker": True}, "auto", 1),
+        ({}, 3, 3),
+        ({"needs_docker": True}, 3, 3),
+    ],
+)
+def test_how_many_samples_a_job_gets(fields: dict[str, Any], asked: Any, size: int) -> None:
+    request = REQUEST.model_copy(update={"samples_per_job": asked})
+    assert samples_per_job(planned(list(range(50)), **fields), request, slots=2) == size
+
+
+def test_a_task_that_cant_be_split_is_one_job() -> None:
+    [job] = make_jobs(planned([1, 2], splittable=False, digests=[]), 1)
+    assert job.whole
+    assert job.samples == []
+
+
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    # part: (fields of the plan, of the request, of the environment)
+    "task": ({"task": TaskSpec(name="kit/words", args={"n": 1})}, {}, {}),
+    "model": ({"model": ModelSpec(name="scripted/m", roles={"grader": "scripted/g"})}, {}, {}),
+    "solver": ({}, {"solver": SolverSpec(name="kit/other")}, {}),
+    "eval_config": ({"eval_config": {"message_limit": 5}}, {}, {}),
+    "generate_config": ({}, {"generate_config": {"temperature": 1.0}}, {}),
+    "source": ({}, {}, {"source": "1" * 64}),
+    "packages": ({}, {}, {"lock": "a==1\nb==3\n"}),
+    "python": ({}, {}, {"python": "3.12"}),
+    "samples": ({"digests": ["0" * 16, "f" * 16]}, {}, {}),
+}
+
+
+@pytest.mark.parametrize("part", CHANGES)
+def test_a_change_of_what_is_evaluated_is_another_eval_and_says_which(part: str) -> None:
+    plan_fields, request_fields, environment_fields = CHANGES[part]
+    before = make_manifest(planned(["a", "b"]), REQUEST, ENVIRONMENT, slots=2)
+    now = make_manifest(
+        planned(["a", "b"], **plan_fields),
+        REQUEST.model_copy(update=request_fields),
+        ENVIRONMENT.model_copy(update=environment_fields),
+        slots=2,
+    )
+    assert now.eval_id != before.eval_id
+    assert changed(before.identity, now.identity) == [part]
+
+
+def test_ids_of_another_type_and_more_epochs_are_other_samples() -> None:
+    one = identify(planned([1, 2]), REQUEST, ENVIRONMENT)
+    assert changed(one, identify(planned(["1", "2"]), REQUEST, ENVIRONMENT)) == ["samples"]
+    assert changed(one, identify(planned([1, 2], epochs=2), REQUEST, ENVIRONMENT)) == ["samples"]
+
+
+def test_how_it_is_run_and_labelled_doesnt_make_another_eval() -> None:
+    """The same request on a larger fleet, with other tags or parallelism, resumes."""
+    plan = planned(["a", "b", "c"])
+    before = make_manifest(plan, REQUEST, ENVIRONMENT, slots=1)
+    request = REQUEST.model_copy(
+        update={"tags": ["x"], "log_dir": "elsewhere", "samples_per_job": 1, "generate_config": {"max_connections": 3}}
+    )
+    now = make_manifest(
+        planned(["a", "b", "c"], eval_config={"max_samples": 3, "log_buffer": 1}), request, ENVIRONMENT, slots=90
+    )
+    assert now.eval_id == before.eval_id
+    assert make_manifest(plan, REQUEST, ENVIRONMENT, slots=1, nonce="n").eval_id != before.eval_id
+
+
+def test_a_manifest_names_the_merged_log_like_inspect_and_travels() -> None:
+    manifest = make_manifest(planned(["a", 1, "b"], epochs=2), REQUEST, ENVIRONMENT, slots=1)
+    assert manifest.log_name == "2026-01-01T00-00-00_words_x.eval"
+    assert manifest.eval_id.startswith("words-")
+    assert EvalManifest.read(manifest.write()) == manifest
+
+
+def test_a_shuffle_without_a_seed_gets_one_that_the_request_decides() -> None:
+    plain = REQUEST.model_copy(update={"eval_config": {"sample_shuffle": True}})
+    seed = settled_config(plain)["sample_shuffle"]
+    assert isinstance(seed, int)
+    assert seed > 1
+    assert settled_config(plain)["sample_shuffle"] == seed
+    assert settled_config(plain.model_copy(update={"log_dir": "x"}))["sample_shuffle"] == seed
+    other = plain.model_copy(update={"models": [ModelSpec(name="scripted/other")]})
+    assert settled_config(other)["sample_shuffle"] != seed
+    for kept in (7, 0, False):
+        request = REQUEST.model_copy(update={"eval_config": {"sample_shuffle": kept}})
+        assert settled_config(request)["sample_shuffle"] is kept
+
+
+@given(st.text(max_size=80))
+def test_a_slug_is_short_and_plain(name: str) -> None:
+    made = slug(name)
+    assert 1 <= len(made) <= 40
+    assert set(made) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+
+
+def test_slugs_are_the_tasks_own_names() -> None:
+    assert slug("inspect_evals/gpqa_diamond") == "gpqa-diamond"
+    assert slug("tasks/deep.py@My_Task") == "my-task"
