@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from fleet.aws.objects import Objects
+from fleet.aws.session import Aws
 from fleet.errors import RequestRefused
 
 
@@ -42,11 +44,8 @@ def deliver(log: Path, log_dir: str) -> str:
     """Copy `log` into a folder or below an s3:// address; answers where it lies. A reader never sees half of it."""
     parts = urlsplit(log_dir)
     if parts.scheme == "s3":
-        from fleet.aws.objects import Objects
-        from fleet.aws.session import Aws
-
         key = "/".join(part for part in (parts.path.strip("/"), log.name) if part)
-        objects = Objects(Aws("us-east-1"), parts.netloc)  # S3 itself says where the bucket lives
+        objects = _bucket(parts.netloc)
         objects.put(key, log)
         return objects.uri(key)
     folder = Path(log_dir).expanduser().resolve()
@@ -56,3 +55,15 @@ def deliver(log: Path, log_dir: str) -> str:
     shutil.copyfile(log, aside)
     aside.replace(target)
     return str(target)
+
+
+def fetch(log: str, folder: Path) -> Path:
+    """A log that lies at an s3:// address, as a file in `folder`."""
+    parts = urlsplit(log)
+    path = folder / log.rsplit("/", 1)[-1]
+    _bucket(parts.netloc).download(parts.path.lstrip("/"), path)
+    return path
+
+
+def _bucket(name: str) -> Objects:
+    return Objects(Aws("us-east-1"), name)  # S3 itself says where the bucket lives

@@ -41,6 +41,10 @@ class Layout:
         """The result of one job: an Inspect log with our `JobResult` in it."""
         return f"{self.results(eval_id)}{job}.eval"
 
+    def aside(self, eval_id: EvalId, job: JobId, etag: str) -> str:
+        """Where a result that can't be used is kept for whoever wants to know why."""
+        return f"{self.eval(eval_id)}/unusable/{job}/{etag}.eval"
+
     def job_of(self, key: str) -> JobId:
         """The job whose result lies at `key`."""
         return key.rsplit("/", 1)[1].removesuffix(".eval")

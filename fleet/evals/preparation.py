@@ -82,6 +82,17 @@ def failed_jobs(site: Site, eval_id: EvalId, *, earlier: Mapping[str, str]) -> d
     return failures
 
 
+def set_aside(site: Site, eval_id: EvalId, job: JobId) -> None:
+    """Move a result that can't be used out of the way, so that the job counts as open again. Nothing is deleted unread."""
+    key = site.layout.result(eval_id, job)
+    try:
+        content, etag = site.objects.get_tagged(key)
+    except ObjectAbsent:
+        return
+    site.objects.put(site.layout.aside(eval_id, job, etag.strip('"')), content)
+    site.objects.delete(key)
+
+
 def standing(site: Site, manifest: EvalManifest) -> EvalTally:
     """How far an eval is by what lies in S3. Failures of earlier runs don't count: the same request tries them again."""
     tally = tally_of(manifest)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from fleet.wire import Wire
 
@@ -89,6 +90,15 @@ def outcome_of(evals: list[EvalReport]) -> Literal["success", "incomplete", "err
     if any(one.missing for one in evals):
         return "incomplete"
     return "error" if any(one.status == "error" for one in evals) else "success"
+
+
+def metrics_of(results: Mapping[str, Any] | None) -> list[Metric]:
+    """The metrics in Inspect's `EvalResults` (as JSON), scorer by scorer."""
+    return [
+        Metric(scorer=score["name"], name=name, value=metric.get("value"))
+        for score in (results or {}).get("scores", [])
+        for name, metric in score["metrics"].items()
+    ]
 
 
 def _shown(value: float | str | None) -> str:

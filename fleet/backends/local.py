@@ -1,0 +1,86 @@
+"""This machine: plain Inspect in the job environment, one process, no Prefect and no AWS."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bootstrap.environment import build, cache_folder, resolve
+from bootstrap.plain import PlainLog, run_plain
+from fleet.backends import Backend
+from fleet.evals.delivery import check_log_dir, fetch
+from fleet.evals.eval_file import HEADER, EvalFile
+from fleet.evals.listener import Listener
+from fleet.evals.report import EvalReport, RunReport, metrics_of, outcome_of
+from fleet.evals.request import EvalRequest
+from fleet.evals.secrets import chosen
+from fleet.evals.source import pack
+
+
+class LocalBackend(Backend):
+    """Runs requests as `inspect eval` would, in the same job environment as the fleet."""
+
+    def __init__(self, follower: Listener) -> None:
+        self._follower = follower
+
+    def run(self, request: EvalRequest, *, upload: bool = True) -> RunReport:
+        """See `Backend.run`. Samples are not resumed: plain Inspect has `eval-retry` for that.
+
+        Without `upload` the logs stay in a scratch folder, as the report says.
+        """
+        began = time.monotonic()
+        check_log_dir(request.log_dir)
+        chosen(request.secrets, os.environ)
+        with tempfile.TemporaryDirectory(prefix="inspect-fleet-local-") as scratch:
+            folder = Path(scratch)
+            source = pack(Path(request.source), folder) if request.source else None
+            self._follower.stage("Building the job environment")
+            environment = build(
+                resolve(request.packages, source, request.python),
+                cache=cache_folder(),
+                artifact=lambda sha256: folder / f"{sha256}.tar.gz" if source is None else source.path,
+            )
+            self._follower.stage("Running")
+            log_dir = request.log_dir if upload and request.log_dir else tempfile.mkdtemp(prefix="inspect-fleet-logs-")
+            logs = run_plain(request, environment, log_dir, folder, say=self._follower.stage)
+        evals = [_report(log) for log in logs]
+        return RunReport(
+            run="", outcome=outcome_of(evals), evals=evals, seconds=round(time.monotonic() - began, 1), cost=0.0
+        )
+
+
+def _report(log: PlainLog) -> EvalReport:
+    header = _header(log.log) if log.log else {}
+    results = header.get("results") or {}
+    evaluated = header.get("eval", {})
+    planned = len(evaluated.get("dataset", {}).get("sample_ids") or []) * (
+        evaluated.get("config", {}).get("epochs") or 1
+    )
+    done = results.get("total_samples", 0)
+    return EvalReport(
+        eval_id=evaluated.get("eval_id", ""),
+        task=log.task,
+        model=log.model,
+        status="success" if log.status == "success" else "error",
+        log=log.log,
+        stored="",
+        samples=planned,
+        samples_done=done,
+        errors=done - results.get("completed_samples", done),
+        missing=max(0, planned - done),
+        why=log.error or ("" if log.status == "success" else log.status),
+        metrics=metrics_of(results),
+    )
+
+
+def _header(log: str) -> dict[str, Any]:
+    if "://" not in log:
+        with EvalFile(Path(log)) as file:
+            header: dict[str, Any] = json.loads(file.read(HEADER))
+            return header
+    with tempfile.TemporaryDirectory(prefix="inspect-fleet-log-") as scratch:
+        return _header(str(fetch(log, Path(scratch))))

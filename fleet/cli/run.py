@@ -1,0 +1,211 @@
+"""`fleet run`: an eval from the command line, on this machine or on a fleet."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fleet.cli.arguments import ArgumentRefused, pairs
+from fleet.errors import RequestRefused
+
+if TYPE_CHECKING:
+    from blocks.ec2_config import Ec2Config
+    from fleet.cli.display import Display
+    from fleet.evals.report import RunReport
+    from fleet.evals.request import EvalRequest
+    from fleet.local.cloud import LocalCloud
+
+LOCAL_FLEET = {"max_workers": 2, "concurrency_per_worker": 2, "auto_confirm": True, "idle_seconds": 30}
+"""What a local cloud's fleet is unless the options say otherwise: its instances share one machine, and cost nothing."""
+
+
+CLOUD_NAME = "FLEET_LOCAL_CLOUD"
+"""Environment variable that names the local cloud to use where several are up."""
+
+
+class RequestInvalid(RequestRefused):
+    """Options that don't make a request."""
+
+    why: str
+
+    def message(self) -> str:
+        """One line."""
+        return self.why
+
+
+@click.command()
+@click.argument("tasks", nargs=-1, required=True, metavar="TASK…")
+@click.option("--model", "models", multiple=True, required=True, help="Model to evaluate (repeatable).")
+@click.option(
+    "--backend", type=click.Choice(["fleet", "local"]), default="fleet", show_default=True, help="Where the eval runs."
+)
+@click.option("--local-cloud", is_flag=True, help="A fleet on this machine: bring up a local cloud if none is up.")
+@click.option("-T", "task_args", multiple=True, metavar="KEY=VALUE", help="Task argument, for every task.")
+@click.option("-M", "model_args", multiple=True, metavar="KEY=VALUE", help="Model argument, for every model.")
+@click.option(
+    "--model-role", "model_roles", multiple=True, metavar="ROLE=MODEL", help="Model for a role such as grader."
+)
+@click.option("--solver", help="Solver in place of the tasks' own.")
+@click.option(
+    "--eval-arg", "eval_args", multiple=True, metavar="KEY=VALUE", help="Inspect eval option: epochs, limit, …"
+)
+@click.option(
+    "--generate-arg", "generate_args", multiple=True, metavar="KEY=VALUE", help="Generation option: temperature, …"
+)
+@click.option(
+    "--ec2-arg", "ec2_args", multiple=True, metavar="KEY=VALUE", help="Fleet option: max_workers, spot, ami, …"
+)
+@click.option("--package", "packages", multiple=True, metavar="REQ", help="Requirement of the job environment.")
+@click.option("--python", help="Python version of the job environment.")
+@click.option("--source", metavar="DIR", help="Git checkout (or a folder in one) installed into the job environment.")
+@click.option("--secret", "secrets", multiple=True, metavar="NAME", help="Environment variable that workers need.")
+@click.option("--worker-secrets", metavar="BLOCK", help="Worker Secrets block whose values workers get.")
+@click.option("--samples-per-job", type=click.IntRange(min=1), help="Samples in one job; by default chosen.")
+@click.option("--tag", "tags", multiple=True, help="Tag of the eval.")
+@click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="Metadata of the eval.")
+@click.option(
+    "--log-dir", default="logs", show_default=True, metavar="DIR", help="Folder or s3:// address for the logs."
+)
+@click.option("--account", default="default", show_default=True, help="Fleet Account block.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+def run(as_json: bool, backend: str, local_cloud: bool, **options: Any) -> None:
+    """Run Inspect TASKs with one or more models and merge one log for each.
+
+    A TASK is a registry name (inspect_evals/gpqa) or file.py@task in the source.
+    """
+    from fleet.cli.display import display_for
+
+    request = request_from(options)
+    with display_for() as display:
+        if backend == "local":
+            report = _on_this_machine(request, display)
+        else:
+            config = config_from(options["ec2_args"], local_cloud=local_cloud)
+            report = _on_a_fleet(request, config, display, options, local_cloud=local_cloud)
+    _show(report, as_json=as_json)
+    sys.exit(report.exit_code)
+
+
+def request_from(options: dict[str, Any]) -> EvalRequest:
+    """The request that the options make. RequestRefused says which option is wrong."""
+    from pydantic import ValidationError
+
+    from fleet.evals.request import EvalRequest
+    from fleet.wire import explain
+
+    task_args = pairs("-T", options["task_args"])
+    model_args = pairs("-M", options["model_args"])
+    roles = pairs("--model-role", options["model_roles"])
+    log_dir = options["log_dir"]
+    document = {
+        "tasks": [{"name": name, "args": task_args} for name in options["tasks"]],
+        "models": [{"name": name, "args": model_args, "roles": roles} for name in options["models"]],
+        "solver": options["solver"],
+        "eval_config": pairs("--eval-arg", options["eval_args"]),
+        "generate_config": pairs("--generate-arg", options["generate_args"]),
+        "packages": list(options["packages"]),
+        "python": options["python"],
+        "source": str(Path(options["source"]).resolve()) if options["source"] else None,
+        "secrets": list(options["secrets"]),
+        "samples_per_job": options["samples_per_job"] or "auto",
+        "tags": list(options["tags"]),
+        "metadata": pairs("--metadata", options["metadata"]),
+        "log_dir": log_dir if "://" in log_dir else str(Path(log_dir).expanduser().resolve()),
+    }
+    try:
+        return EvalRequest.model_validate(document)
+    except ValidationError as error:
+        raise RequestInvalid(why=explain(error)) from error
+
+
+def config_from(ec2_args: tuple[str, ...], *, local_cloud: bool) -> Ec2Config:
+    """The fleet's options. ArgumentRefused names the option that is wrong."""
+    from pydantic import ValidationError
+
+    from blocks.ec2_config import Ec2Config
+    from fleet.wire import explain
+
+    given = pairs("--ec2-arg", ec2_args)
+    try:
+        return Ec2Config.model_validate({**(LOCAL_FLEET if local_cloud else {}), **given})
+    except ValidationError as error:
+        raise ArgumentRefused(option="--ec2-arg", text=" ".join(ec2_args), why=explain(error)) from error
+
+
+def _on_this_machine(request: EvalRequest, display: Display) -> RunReport:
+    from fleet.backends.local import LocalBackend
+
+    return LocalBackend(display).run(request)
+
+
+def _on_a_fleet(
+    request: EvalRequest, config: Ec2Config, display: Display, options: dict[str, Any], *, local_cloud: bool
+) -> RunReport:
+    from fleet.backends.fleet import FleetBackend, as_configured
+
+    quiet_prefect()
+    backend = FleetBackend(
+        config,
+        display,
+        services=(lambda: a_local_cloud(display)) if local_cloud else as_configured,
+        account=options["account"],
+        worker_secrets=options["worker_secrets"],
+    )
+    return backend.run(request)
+
+
+def use(cloud: LocalCloud) -> None:
+    """Point this process at a local cloud, and at nothing else."""
+    cloud.apply()
+    quiet_prefect()
+
+
+def quiet_prefect() -> None:
+    """Prefect's own lines stay off the terminal: the display says what a person needs, and the UI has every line."""
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+
+
+@contextmanager
+def a_local_cloud(display: Display) -> Iterator[Callable[[], None]]:
+    """The local cloud that is up, which stays up; or one of our own, which ends with the run, however the run ends."""
+    from fleet.local import cloud
+
+    up = cloud.find(os.environ.get(CLOUD_NAME, "default"))
+    if up is not None:
+        display.stage(f"Using the local cloud that is up: {up.prefect_ui}")
+        yield lambda: use(up)
+        return
+    name = f"run-{os.getpid()}"
+    try:
+        own = cloud.up(name, controllers=False, owner_pid=os.getpid(), say=lambda line: None)
+        display.stage(f"Local cloud is up: {own.prefect_ui}")
+        yield lambda: use(own)
+    finally:
+        display.stage("Taking the local cloud down")
+        for left in cloud.down(name):
+            display.warn(left)
+
+
+def _show(report: RunReport, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(report.model_dump(mode="json"), indent=2))
+        return
+    for one in report.evals:
+        click.echo(f"{one.task} · {one.model}: {one.status}, {one.samples_done} of {one.samples} samples")
+        for metric in one.metrics:
+            value = f"{metric.value:.4g}" if isinstance(metric.value, float) else metric.value
+            click.echo(f"  {metric.scorer} {metric.name}: {value}")
+        if one.why:
+            click.echo(f"  {one.why}")
+        click.echo(f"  log: {one.log}")
+    if report.why:
+        click.echo(f"{report.outcome}: {report.why}", err=report.outcome != "estimated")
+    for what in report.left:
+        click.echo(f"left behind: {what}", err=True)

@@ -1,0 +1,119 @@
+"""The fleet workers of a run as Prefect sees them: start one, look at all, stop some."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+from uuid import UUID
+
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, FlowRunFilterTags
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.deployments import run_deployment
+from prefect.exceptions import ObjectNotFound
+from prefect.states import Cancelling
+
+from fleet.errors import FleetError
+from fleet.evals.documents import WorkerOrder
+from fleet.evals.progress import WorkerFacts, phase_of
+
+DEPLOYMENT = "fleet-worker/fleet-worker"
+PAGE = 200
+"""Flow runs a request; the server's own limit."""
+
+
+class DeploymentAbsent(FleetError):
+    """The Prefect server doesn't know the fleet worker."""
+
+    deployment: str
+
+    def message(self) -> str:
+        """One line with the command that helps."""
+        return f"the Prefect server has no deployment {self.deployment}: deploy it with `prefect deploy --all`"
+
+
+def start_worker(
+    order: WorkerOrder, *, name: str, key: str, job_variables: Mapping[str, Any], tags: Sequence[str]
+) -> UUID:
+    """Ask the ec2 pool for one instance that runs `fleet_worker(order)`. The same `key` never starts a second one.
+
+    DeploymentAbsent: nobody deployed the worker.
+    """
+    try:
+        run = cast(
+            "FlowRun",
+            run_deployment(
+                DEPLOYMENT,
+                parameters={"order": order.model_dump(mode="json")},
+                flow_run_name=name,
+                timeout=0,
+                tags=list(tags),
+                idempotency_key=key,
+                job_variables=dict(job_variables),
+            ),
+        )
+    except ObjectNotFound as error:
+        raise DeploymentAbsent(deployment=DEPLOYMENT) from error
+    return run.id
+
+
+def look_at(run_ids: Sequence[UUID], *, now: datetime.datetime | None = None) -> list[WorkerFacts]:
+    """The facts of these workers, in the order given."""
+    if not run_ids:
+        return []
+    moment = now or datetime.datetime.now(datetime.UTC)
+    with get_client(sync_client=True) as client:
+        found = {run.id: run for run in _read(client, run_ids)}
+    return [_facts(found[run_id], moment) for run_id in run_ids if run_id in found]
+
+
+def of_run(run: str) -> list[UUID]:
+    """Every worker that was started for a run, also those whose starter died before it could write them down."""
+    with get_client(sync_client=True) as client:
+        found = client.read_flow_runs(
+            flow_run_filter=FlowRunFilter(tags=FlowRunFilterTags(all_=[run_tag(run)])), limit=PAGE
+        )
+    return [worker.id for worker in found]
+
+
+def run_tag(run: str) -> str:
+    """The Prefect tag of all workers of a run."""
+    return f"run:{run}"
+
+
+def _read(client: SyncPrefectClient, run_ids: Sequence[UUID]) -> Iterable[FlowRun]:
+    for start in range(0, len(run_ids), PAGE):
+        page = list(run_ids[start : start + PAGE])
+        yield from client.read_flow_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=page)), limit=PAGE)
+
+
+def _facts(run: FlowRun, now: datetime.datetime) -> WorkerFacts:
+    pid = run.infrastructure_pid
+    instance = pid.rsplit("::", 1)[-1] if pid else None
+    state = run.state
+    began = run.created if instance else None
+    ended = run.end_time or now
+    return WorkerFacts(
+        run_id=str(run.id),
+        name=run.name,
+        phase=phase_of(state.type.value if state else None, has_instance=instance is not None),
+        instance=instance,
+        why=(state.message or "") if state else "",
+        live_seconds=max(0.0, (ended - began).total_seconds()) if began else 0.0,
+        over=state is not None and state.is_final(),
+    )
+
+
+def stop(run_ids: Iterable[UUID], *, why: str) -> None:
+    """Ask for the end of these workers; the pool worker terminates their instances at once."""
+    with get_client(sync_client=True) as client:
+        for run_id in run_ids:
+            client.set_flow_run_state(run_id, Cancelling(message=why))
+
+
+def is_being_cancelled(run_id: UUID | str) -> bool:
+    """Whether somebody asked for the end of this flow run, which may itself be asking."""
+    with get_client(sync_client=True) as client:
+        state = client.read_flow_run(UUID(str(run_id))).state
+    return state is not None and state.type in (StateType.CANCELLING, StateType.CANCELLED)

@@ -1,0 +1,26 @@
+"""Is the worker image one that can boot now? Asked before anything is created; also on its own."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from fleet.aws.images import WorkerImage, check_image
+from prefect import flow
+
+from blocks.account import FleetAccount
+from blocks.ec2_config import Ec2Config
+
+
+@flow(name="check-ami", flow_run_name="check AMI in {config.region}")
+def check_ami(config: Ec2Config = Ec2Config(), account: str = "default") -> WorkerImage:
+    """The image that a fleet with this configuration boots from.
+
+    AmiRejected names the parameter, AMI, region and reason, and the command that builds one.
+    """
+    deployment = cast("FleetAccount", FleetAccount.load(account))
+    return check_image(
+        deployment.site(config.region).aws,
+        requested=config.ami,
+        default_parameter=deployment.image_parameter,
+        instance_types=[config.instance_type, *config.instance_type_fallbacks],
+    )

@@ -1,0 +1,89 @@
+"""One log out of many results: streamed from S3, merged, scored again as a whole, and delivered."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import cast
+
+from prefect import flow, get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+
+from blocks.account import FleetAccount
+from bootstrap.environment import build, cache_folder
+from bootstrap.recompute import Recompute
+from fleet.evals.collection import fetched
+from fleet.evals.delivery import deliver
+from fleet.evals.documents import EvalId, EvalManifest
+from fleet.evals.merge import merge
+from fleet.evals.preparation import failed_jobs, finished_jobs, set_aside
+from fleet.evals.report import EvalReport, metrics_of
+from fleet.evals.site import Site
+
+
+@flow(name="collect-results", flow_run_name="collect {eval_ids}")
+def collect_results(
+    eval_ids: list[str], log_dir: str | None = None, region: str | None = None, account: str = "default"
+) -> list[EvalReport]:
+    """Merge what lies in S3 for each of these evals and deliver the logs to `log_dir` (a folder, an s3:// address, or
+    only the bucket).
+
+    May be run again at any time; what is missing makes a log of status `error` that `inspect eval-retry` can finish.
+    """
+    site = cast("FleetAccount", FleetAccount.load(account)).site(region)
+    return [merge_eval.with_options(task_run_name=f"merge {eval_id}")(site, eval_id, log_dir) for eval_id in eval_ids]
+
+
+@task(name="merge", cache_policy=NO_CACHE)
+def merge_eval(site: Site, eval_id: EvalId, log_dir: str | None) -> EvalReport:
+    """The merged log of one eval."""
+    manifest = EvalManifest.read(site.objects.get(site.layout.manifest(eval_id)))
+    finished = finished_jobs(site, eval_id)
+    failed = failed_jobs(site, eval_id, earlier={})
+    keys = [site.layout.result(eval_id, job.job) for job in manifest.jobs if job.job in finished]
+    with tempfile.TemporaryDirectory(prefix="inspect-fleet-merge-") as scratch:
+        folder = Path(scratch)
+        plan_log = folder / "plan.eval"
+        site.objects.download(site.layout.plan(eval_id), plan_log)
+        environment = build(
+            manifest.environment, cache=cache_folder(), artifact=lambda sha: _artifact(site, sha, folder)
+        )
+        merged = folder / manifest.log_name
+        report = merge(
+            manifest,
+            plan_log,
+            fetched(site.objects, keys, folder / "jobs"),
+            merged,
+            recompute=Recompute(environment),
+            missing=failed,
+        )
+        for unusable in report.unusable:
+            get_run_logger().error("%s; the same request runs it again", unusable)
+            set_aside(site, eval_id, unusable.job)
+        stored = site.layout.merged(eval_id, manifest.log_name)
+        site.objects.put(stored, merged)
+        log = deliver(merged, log_dir) if log_dir else site.objects.uri(stored)
+    get_run_logger().info(
+        "%s: %s, %d of %d samples, in %s", eval_id, report.status, report.samples, report.planned, log
+    )
+    return EvalReport(
+        eval_id=eval_id,
+        task=manifest.task.name,
+        model=manifest.model.name,
+        status=report.status,
+        log=log,
+        stored=site.objects.uri(stored),
+        samples=report.planned,
+        samples_done=report.samples,
+        errors=report.sample_errors,
+        missing=report.planned - report.samples,
+        why=report.error or "",
+        metrics=metrics_of(report.results),
+    )
+
+
+def _artifact(site: Site, sha256: str, folder: Path) -> Path:
+    path = folder / f"{sha256}.tar.gz"
+    if not path.exists():
+        site.objects.download(site.layout.artifact(sha256), path)
+    return path

@@ -1,0 +1,74 @@
+"""Instances for a run: one flow run of the fleet worker each, on the ec2 pool, whose worker launches them."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+from uuid import UUID
+
+from fleet.pool.code import code_archive
+from prefect import flow, get_run_logger, task
+
+from blocks.account import FleetAccount
+from blocks.ec2_config import Ec2Config
+from fleet.evals.documents import WorkerOrder
+from fleet.evals.preparation import tags_of
+from fleet.pool.runs import run_tag, start_worker
+
+
+@flow(name="launch-fleet", flow_run_name="launch {count} instances")
+def launch_fleet(
+    order: WorkerOrder,
+    image: str,
+    count: int,
+    config: Ec2Config = Ec2Config(),
+    account: str = "default",
+    owner: str = "unknown",
+    first: int = 1,
+) -> list[UUID]:
+    """Ask for `count` instances that work on `order`; answers their flow runs. They are numbered from `first`.
+
+    Asking twice for the same numbers of the same run starts nothing twice.
+    """
+    deployment = cast("FleetAccount", FleetAccount.load(account))
+    variables = job_variables(order, image, config, deployment, owner=owner, code=upload_code(order, account))
+    workers = [
+        start_worker(
+            order,
+            name=f"worker {number} of {order.run[:8]}",
+            key=f"{order.run}-{number}",
+            job_variables=variables,
+            tags=[run_tag(order.run), *order.eval_ids[:9]],
+        )
+        for number in range(first, first + count)
+    ]
+    get_run_logger().info("Asked the pool %s for %d × %s", deployment.work_pool, count, config.instance_type)
+    return workers
+
+
+@task(name="upload-code")
+def upload_code(order: WorkerOrder, account: str) -> str:
+    """Put this version's code where the instances fetch it; answers its SHA-256."""
+    site = cast("FleetAccount", FleetAccount.load(account)).site(order.region)
+    return site.objects.put_artifact(site.layout, code_archive())
+
+
+def job_variables(
+    order: WorkerOrder, image: str, config: Ec2Config, account: FleetAccount, *, owner: str, code: str
+) -> dict[str, Any]:
+    """What the ec2 pool is told about each instance of a fleet. Ids, names and addresses only."""
+    site = account.site(order.region)
+    return {
+        "image": image,
+        "instance_types": [config.instance_type, *config.instance_type_fallbacks],
+        "region": config.region,
+        "subnets": account.subnets,
+        "security_groups": account.security_groups,
+        "instance_profile": account.instance_profile,
+        "market": "spot" if config.spot else "on-demand",
+        "max_hours": config.max_hours,
+        "boot_seconds": config.boot_seconds,
+        "tags": tags_of(order.run, order.eval_ids, owner),
+        "code": site.objects.uri(site.layout.artifact(code)),
+        "code_sha256": code,
+        "log_folder": site.objects.uri(f"{site.prefix}/runs/{order.run}/instances"),
+    }

@@ -1,0 +1,164 @@
+"""A local cloud for tests, asked as a stranger would: Prefect by its REST API, AWS by boto3, the command by its process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import boto3
+import httpx
+
+from fleet.local import cloud
+from fleet.local.cloud import LocalCloud
+
+Answer = TypeVar("Answer")
+EXAMPLES = Path(__file__).parents[1] / "examples"
+ELEMENTS = ("fleet_examples/elements", "--model", "scripted/chemist", "--source", str(EXAMPLES))
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A command that ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What `--json` printed."""
+        document: dict[str, Any] = json.loads(self.out)
+        return document
+
+
+@dataclass(frozen=True)
+class CloudUnderTest:
+    """One local cloud and the ways to look into it."""
+
+    local: LocalCloud
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """What the command needs to find this cloud, and nothing that leads elsewhere."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "AWS_"))}
+        return {**kept, "FLEET_LOCAL_CLOUD": self.local.name, **more}
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """The command, running."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "fleet.cli.main", *arguments],
+            env=self.environment(**environment),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def fleet(self, *arguments: str, seconds: float = 240, **environment: str) -> Finished:
+        """The command, to its end."""
+        return finish(self.start(*arguments, **environment), seconds=seconds)
+
+    def aws(self, service: str) -> Any:
+        """A boto3 client of the emulator."""
+        return boto3.client(
+            service,  # type: ignore[call-overload]
+            region_name="us-east-1",
+            endpoint_url=self.local.aws_endpoint,
+            aws_access_key_id="tests",
+            aws_secret_access_key="tests",
+        )
+
+    def prefect(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        """The server's answer: a POST with a body, else a GET."""
+        with httpx.Client(base_url=f"{self.local.prefect_api}/", timeout=30) as client:
+            answer = client.get(path) if body is None else client.post(path, json=body)
+            answer.raise_for_status()
+            return answer.json() if answer.content else None
+
+    def flow_runs(self, **filters: Any) -> list[dict[str, Any]]:
+        """Flow runs by a Prefect filter, oldest first."""
+        body = {"flow_runs": filters, "sort": "START_TIME_ASC"} if filters else {"sort": "START_TIME_ASC"}
+        found: list[dict[str, Any]] = self.prefect("flow_runs/filter", body)
+        return found
+
+    def workers_of(self, run: str) -> list[dict[str, Any]]:
+        """The fleet workers' flow runs of a run."""
+        return self.flow_runs(tags={"all_": [f"run:{run}"]})
+
+    def states(self, flow_run: str) -> list[dict[str, Any]]:
+        """All states of a flow run."""
+        found: list[dict[str, Any]] = self.prefect(f"flow_run_states/?flow_run_id={flow_run}")
+        return found
+
+    def task_runs(self, flow_run: str) -> list[dict[str, Any]]:
+        """Task runs of a flow run."""
+        found: list[dict[str, Any]] = self.prefect(
+            "task_runs/filter", {"task_runs": {"flow_run_id": {"any_": [flow_run]}}, "sort": "EXPECTED_START_TIME_ASC"}
+        )
+        return found
+
+    def logs(self, flow_run: str) -> str:
+        """The log of a flow run as one text."""
+        found = self.prefect("logs/filter", {"logs": {"flow_run_id": {"any_": [flow_run]}}, "sort": "TIMESTAMP_ASC"})
+        return "\n".join(line["message"] for line in found)
+
+    def living_instances(self) -> list[dict[str, Any]]:
+        """Instances that are not terminated."""
+        pages = self.aws("ec2").get_paginator("describe_instances").paginate()
+        return [
+            instance
+            for page in pages
+            for reservation in page["Reservations"]
+            for instance in reservation["Instances"]
+            if instance["State"]["Name"] not in ("terminated", "shutting-down")
+        ]
+
+    def left_behind(self) -> list[str]:
+        """Every instance, queue and per-instance parameter that exists: between runs, none should."""
+        queues = self.aws("sqs").list_queues().get("QueueUrls", [])
+        parameters = self.aws("ssm").get_parameters_by_path(Path="/inspect-fleet/instances", Recursive=True)[
+            "Parameters"
+        ]
+        return [
+            *[instance["InstanceId"] for instance in self.living_instances()],
+            *queues,
+            *[parameter["Name"] for parameter in parameters],
+        ]
+
+
+def finish(process: subprocess.Popen[str], *, seconds: float = 240) -> Finished:
+    """Wait for a command; it is killed when its time is over."""
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        raise AssertionError(f"still running after {seconds} s; it said:\n{err[-3000:]}") from None
+    return Finished(process.returncode, out, err)
+
+
+def until(what: str, look: Callable[[], Answer | None], *, seconds: float = 60, every: float = 0.2) -> Answer:
+    """The first answer that isn't nothing: processes of their own can only be looked at until it is so."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        answer = look()
+        if answer:
+            return answer
+        time.sleep(every)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+@contextmanager
+def a_cloud(name: str) -> Iterator[CloudUnderTest]:
+    """A local cloud with all its parts, which ends with this process at the latest and leaves nothing."""
+    local = cloud.up(name, controllers=True, owner_pid=os.getpid(), say=lambda line: None)
+    try:
+        yield CloudUnderTest(local)
+    finally:
+        assert cloud.down(name) == []

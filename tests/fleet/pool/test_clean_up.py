@@ -1,0 +1,158 @@
+"""The end of a run: the order, the patience, and what is left when something doesn't go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+from uuid import UUID, uuid4
+
+from fleet.aws.failures import AwsRefused
+from fleet.evals.preparation import RunQueues
+from fleet.evals.progress import Phase, WorkerFacts
+from fleet.evals.site import Site
+from fleet.pool.clean_up import Created, clean_up
+
+
+class Clock:
+    """Time that passes only when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@dataclass
+class FakeWorkers:
+    """Workers that end by themselves at `ends`, or `dying` seconds after they were asked to."""
+
+    clock: Clock
+    ends: dict[UUID, float]
+    dying: float = 1.0
+    stopped: dict[UUID, float] = field(default_factory=dict)
+    unrecorded: list[UUID] = field(default_factory=list)
+
+    def of_run(self, run: str) -> list[UUID]:
+        return [*self.ends, *self.unrecorded]
+
+    def look_at(self, run_ids: Sequence[UUID]) -> list[WorkerFacts]:
+        return [self._facts(run_id) for run_id in run_ids]
+
+    def stop(self, run_ids: Sequence[UUID], *, why: str) -> None:
+        self.stopped.update(dict.fromkeys(run_ids, self.clock.now))
+
+    def _facts(self, run_id: UUID) -> WorkerFacts:
+        phase, over = Phase.WORKING, False
+        if run_id in self.stopped:
+            phase, over = Phase.STOPPED, self.clock.now >= self.stopped[run_id] + self.dying
+        elif self.clock.now >= self.ends.get(run_id, float("inf")):
+            phase, over = Phase.ENDED, True
+        return WorkerFacts(run_id=str(run_id), name="w", phase=phase, instance="i-1", why="", live_seconds=0, over=over)
+
+
+@dataclass
+class FakeSite:
+    """Queues and parameters by name; `refuses` says what AWS won't delete."""
+
+    existing: set[str]
+    refuses: set[str] = field(default_factory=set)
+    log: list[str] = field(default_factory=list)
+    prefix: str = "p"
+
+    @property
+    def queues(self) -> FakeSite:
+        return self
+
+    @property
+    def parameters(self) -> FakeSite:
+        return self
+
+    def secrets_of(self, run: str) -> str:
+        return f"/path/{run}"
+
+    def find(self, path: str) -> list[str]:
+        return sorted(name for name in self.existing if name.startswith(path))
+
+    def delete(self, names: str | list[str]) -> None:
+        for name in [names] if isinstance(names, str) else names:
+            self.log.append(name)
+            if name in self.refuses:
+                raise AwsRefused(service="sqs", operation="Delete", target=name, code="Denied", why="no")
+            self.existing.discard(name)
+
+
+class FakeLock:
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+    def release(self) -> None:
+        self.log.append("lock")
+
+
+def end_of_run(
+    site: FakeSite, ends: dict[UUID, float], *, grace: float, **changes: Any
+) -> tuple[list[str], FakeWorkers, Clock]:
+    clock = Clock()
+    workers = FakeWorkers(clock, ends, **changes)
+    created = Created(
+        run="r",
+        workers=list(ends),
+        queues=RunQueues(work="work", events="events", dead="dead"),
+        parameters=True,
+        locks=[cast("Any", FakeLock(site.log))],
+    )
+    left = clean_up(cast("Site", site), created, workers, grace=grace, why="over", clock=clock, sleep=clock.sleep)
+    return left, workers, clock
+
+
+def everything() -> set[str]:
+    return {"work", "events", "dead", "/path/r/i-1", "/path/r/i-2", "/path/other/i-3"}
+
+
+def test_a_finished_run_lets_its_workers_end_and_leaves_nothing() -> None:
+    site = FakeSite(everything())
+    left, workers, _ = end_of_run(site, {uuid4(): 3.0}, grace=20)
+    assert left == []
+    assert workers.stopped == {}
+    assert site.existing == {"/path/other/i-3"}
+
+
+def test_the_order_is_intake_workers_parameters_queues_locks() -> None:
+    site = FakeSite(everything())
+    end_of_run(site, {uuid4(): 0.0}, grace=5)
+    assert site.log == ["work", "/path/r/i-1", "/path/r/i-2", "events", "dead", "lock"]
+
+
+def test_a_cancelled_run_stops_its_workers_at_once() -> None:
+    worker = uuid4()
+    _, workers, clock = end_of_run(FakeSite(everything()), {worker: 1000.0}, grace=0)
+    assert workers.stopped == {worker: 0.0}
+    assert clock.now < 3
+
+
+def test_a_worker_that_nobody_wrote_down_is_stopped_too() -> None:
+    """The starter may die between Prefect's answer and its own note."""
+    stray = uuid4()
+    _, workers, _ = end_of_run(FakeSite(everything()), {}, grace=0, unrecorded=[stray])
+    assert list(workers.stopped) == [stray]
+
+
+def test_an_instance_that_stays_is_named_and_the_rest_goes_on() -> None:
+    site = FakeSite(everything())
+    left, _, _ = end_of_run(site, {uuid4(): 1000.0}, grace=0, dying=10_000)
+    assert len(left) == 1
+    assert "instance i-1" in left[0]
+    assert site.existing == {"/path/other/i-3"}
+
+
+def test_a_step_that_is_refused_does_not_keep_the_next_from_its_work() -> None:
+    site = FakeSite(everything(), refuses={"/path/r/i-1", "events"})
+    left, _, _ = end_of_run(site, {uuid4(): 0.0}, grace=0)
+    assert len(left) == 2
+    assert "dead" not in site.existing
+    assert site.log[-1] == "lock"

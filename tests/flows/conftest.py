@@ -1,0 +1,24 @@
+"""One local cloud for all whole runs: starting it takes longer than most of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cloud import CloudUnderTest, a_cloud
+
+
+@pytest.fixture(scope="session")
+def shared_cloud() -> Iterator[CloudUnderTest]:
+    with a_cloud(f"tests-{os.getpid()}") as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def cloud(shared_cloud: CloudUnderTest) -> Iterator[CloudUnderTest]:
+    """The cloud, which holds nothing before and nothing after each test."""
+    assert shared_cloud.left_behind() == []
+    yield shared_cloud
+    assert shared_cloud.left_behind() == []

@@ -1,0 +1,120 @@
+"""Whole runs: the command, a real Prefect server, instances as processes, one log in the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inspect_ai.log import EvalLog, read_eval_log
+
+from tests.cloud import ELEMENTS, CloudUnderTest, finish, until
+
+pytestmark = pytest.mark.cloud
+
+SMALL = ("--eval-arg", "limit=24", "--eval-arg", "epochs=2", "--samples-per-job", "4", "--ec2-arg", "max_workers=2")
+
+
+def a_run(*more: str, log_dir: Path) -> tuple[str, ...]:
+    return ("run", *ELEMENTS, *SMALL, "--local-cloud", "--json", "--log-dir", str(log_dir), *more)
+
+
+def pairs(log: EvalLog) -> list[tuple[Any, int]]:
+    return [(sample.id, sample.epoch) for sample in log.samples or []]
+
+
+def expect_complete(log: EvalLog, *, samples: int, epochs: int) -> None:
+    """Each (sample, epoch) exactly once, and a result over all of them."""
+    found = pairs(log)
+    assert len(found) == len(set(found)) == samples * epochs
+    assert log.status == "success"
+    assert log.results is not None
+    assert log.results.total_samples == log.results.completed_samples == samples * epochs
+
+
+def test_an_eval_runs_on_two_instances_and_leaves_one_log(cloud: CloudUnderTest, tmp_path: Path) -> None:
+    done = cloud.fleet(*a_run("--ec2-arg", "new_fleet=true", log_dir=tmp_path))
+    assert done.code == 0, done.err
+    report = done.report
+    assert report["outcome"] == "success"
+    assert report["instances"] == 2
+    assert report["left"] == []
+    (one,) = report["evals"]
+    assert (one["samples"], one["samples_done"], one["missing"]) == (48, 48, 0)
+    assert {metric["name"] for metric in one["metrics"]} >= {"accuracy", "stderr"}
+
+    expect_complete(read_eval_log(one["log"]), samples=24, epochs=2)
+
+    workers = cloud.workers_of(report["run"])
+    assert [worker["state"]["type"] for worker in workers] == ["COMPLETED", "COMPLETED"]
+    tasks = {task["name"].rsplit("-", 1)[0] for task in cloud.task_runs(workers[0]["id"])}
+    assert {"install-code", "run-jobs"} <= tasks
+    artifacts = cloud.prefect("artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [report["run"]]}}})
+    assert {artifact["key"] for artifact in artifacts} >= {
+        "eval-progress",
+        "fleet-workers",
+        "eval-report",
+        "eval-metrics",
+    }
+
+
+def test_the_same_request_runs_nothing_twice(cloud: CloudUnderTest, tmp_path: Path) -> None:
+    first = cloud.fleet(*a_run("--tag", "twice", log_dir=tmp_path / "1"))
+    again = cloud.fleet(*a_run("--tag", "twice", log_dir=tmp_path / "2"))
+    assert (first.code, again.code) == (0, 0), first.err + again.err
+    assert again.report["instances"] == 0
+    assert again.report["evals"][0]["eval_id"] == first.report["evals"][0]["eval_id"]
+    logs = [read_eval_log(done.report["evals"][0]["log"]) for done in (first, again)]
+    assert pairs(logs[0]) == pairs(logs[1])
+    assert logs[0].eval.eval_id == logs[1].eval.eval_id
+
+
+def test_an_instance_that_dies_costs_no_sample(cloud: CloudUnderTest, tmp_path: Path) -> None:
+    """Its leases lapse, another instance does its jobs, and its flow run is Crashed with the reason."""
+    slow = ("-M", "latency=0.4", "--ec2-arg", "lease_seconds=8", "--ec2-arg", "new_fleet=true")
+    command = cloud.start(*a_run(*slow, log_dir=tmp_path))
+    victim = until(
+        "an instance that works",
+        lambda: next(
+            (
+                instance["InstanceId"]
+                for instance in cloud.living_instances()
+                if any(
+                    run["state"]["type"] == "RUNNING"
+                    and (run["infrastructure_pid"] or "").endswith(instance["InstanceId"])
+                    for run in cloud.flow_runs(name={"like_": "worker 1 of"})
+                )
+            ),
+            None,
+        ),
+        seconds=90,
+    )
+    cloud.aws("ec2").terminate_instances(InstanceIds=[victim])
+    done = finish(command)
+    assert done.code == 0, done.err
+    report = done.report
+    expect_complete(read_eval_log(report["evals"][0]["log"]), samples=24, epochs=2)
+    crashed = [worker for worker in cloud.workers_of(report["run"]) if worker["infrastructure_pid"].endswith(victim)]
+    assert [worker["state"]["type"] for worker in crashed] == ["CRASHED"]
+    assert victim in crashed[0]["state"]["message"]
+
+
+def test_a_run_cancelled_in_the_ui_ends_at_once(cloud: CloudUnderTest, tmp_path: Path) -> None:
+    command = cloud.start(*a_run("-M", "latency=5", "--ec2-arg", "new_fleet=true", log_dir=tmp_path))
+    until("two instances", lambda: len(cloud.living_instances()) == 2, seconds=90)
+    run = the_running(cloud)
+    cloud.prefect(f"flow_runs/{run}/set_state", {"state": {"type": "CANCELLING"}, "force": False})
+    until("no instance", lambda: not cloud.living_instances(), seconds=10)
+    done = finish(command)
+    assert done.code == 1
+    assert "was cancelled" in done.err
+    assert cloud.prefect(f"flow_runs/{run}")["state"]["type"] == "CANCELLED"
+
+
+def the_running(cloud: CloudUnderTest) -> str:
+    found = cloud.prefect(
+        "flow_runs/filter",
+        {"flows": {"name": {"any_": ["run-eval"]}}, "flow_runs": {"state": {"type": {"any_": ["RUNNING"]}}}},
+    )
+    (run,) = found
+    return str(run["id"])
