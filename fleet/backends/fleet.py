@@ -9,7 +9,6 @@ import os
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,8 @@ from fleet.evals.request import EvalRequest
 from fleet.evals.secrets import chosen
 
 Services = Callable[[], AbstractContextManager[Callable[[], None]]]
-"""Brings up what the run needs; what it answers points this process there. Leaving it takes down what it brought up."""
+"""Begins to bring up what the run needs. What it answers waits for that and points this process there; leaving it takes down
+what it brought up."""
 
 
 @contextmanager
@@ -71,12 +71,10 @@ class FleetBackend(Backend):
             chosen(request.secrets, os.environ)
         if not upload:
             request = request.model_copy(update={"log_dir": None})
-        with tempfile.TemporaryDirectory(prefix="inspect-fleet-plan-") as scratch, ThreadPoolExecutor(1) as beside:
-            planning = beside.submit(self._plan, request, Path(scratch))
-            with self._services() as point_there:
-                plan = planning.result()
-                point_there()
-                return self._call(request, plan)
+        with tempfile.TemporaryDirectory(prefix="inspect-fleet-plan-") as scratch, self._services() as point_there:
+            plan = self._plan(request, Path(scratch))
+            point_there()
+            return self._call(request, plan)
 
     def _plan(self, request: EvalRequest, folder: Path) -> RunPlan:
         slots = self._config.max_workers * min(FIRST_SLOTS, self._config.concurrency_per_worker)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -183,14 +185,25 @@ def a_local_cloud(display: Display) -> Iterator[Callable[[], None]]:
         yield lambda: use(up)
         return
     name = f"run-{os.getpid()}"
-    try:
-        own = cloud.up(name, controllers=False, owner_pid=os.getpid(), say=lambda line: None)
-        display.stage(f"Local cloud is up: {own.prefect_ui}")
-        yield lambda: use(own)
-    finally:
-        display.stage("Taking the local cloud down")
-        for left in cloud.down(name):
-            display.warn(left)
+    over = threading.Event()
+    with ThreadPoolExecutor(1) as beside:
+        starting = beside.submit(
+            cloud.up, name, controllers=False, owner_pid=os.getpid(), wanted=lambda: not over.is_set()
+        )
+
+        def point_there() -> None:
+            own = starting.result()
+            display.stage(f"Local cloud is up: {own.prefect_ui}")
+            use(own)
+
+        try:
+            yield point_there
+        finally:
+            over.set()
+            if starting.exception() is None:
+                display.stage("Taking the local cloud down")
+            for left in cloud.down(name):
+                display.warn(left)
 
 
 def _show(report: RunReport, *, as_json: bool) -> None:

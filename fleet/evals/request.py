@@ -43,11 +43,18 @@ class EvalRequest(Wire):
 
     VERSION: ClassVar[int | None] = 1
 
-    version: Literal[1] = 1
+    # The order is the form's in the Prefect UI: what every request says comes first.
     tasks: list[Annotated[TaskSpec, BeforeValidator(_named)]] = Field(min_length=1, description="Inspect tasks to run.")
     models: list[Annotated[ModelSpec, BeforeValidator(_named)]] = Field(min_length=1, description="Models to evaluate.")
-    solver: Annotated[SolverSpec | None, BeforeValidator(_named)] = Field(
-        default=None, description="Solver in place of each task's own."
+    source: str | None = Field(
+        default=None, description="A git checkout (or a folder in one) that is installed into the job environment."
+    )
+    packages: list[str] = Field(
+        default=[], description="Requirements of the job environment (`inspect-evals==0.28.0`)."
+    )
+    secrets: list[str] = Field(
+        default=[],
+        description="Names of environment variables that workers need, such as OPENAI_API_KEY; never values.",
     )
     eval_config: dict[str, JsonValue] = Field(
         default={}, description="Inspect's EvalConfig fields by name: epochs, limit, fail_on_error, message_limit, …"
@@ -55,25 +62,23 @@ class EvalRequest(Wire):
     generate_config: dict[str, JsonValue] = Field(
         default={}, description="Inspect's GenerateConfig fields by name: temperature, max_tokens, seed, …"
     )
-    packages: list[str] = Field(
-        default=[], description="Requirements of the job environment (`inspect-evals==0.28.0`)."
+    log_dir: str | None = Field(
+        default=None, description="Where the merged log is delivered: a folder or an s3:// address; empty: only the bucket."
+    )
+    solver: Annotated[SolverSpec | None, BeforeValidator(_named)] = Field(
+        default=None,
+        title="Solver",  # a union of models has no title of its own, and the form would say "Field"
+        description="Solver in place of each task's own.",
     )
     python: str | None = Field(
         default=None,
         pattern=r"^3\.\d+(\.\d+)?$",
         description="Python version of the job environment; empty: the planner's.",
     )
-    source: str | None = Field(
-        default=None, description="A git checkout (or a folder in one) that is installed into the job environment."
-    )
     settings: list[str] = Field(default=[], description="Setting checkouts that travel beside the source.")
-    secrets: list[str] = Field(
-        default=[],
-        description="Names of environment variables that workers need, such as OPENAI_API_KEY; never values.",
-    )
-    samples_per_job: int | Literal["auto"] = Field(
+    samples_per_job: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         default="auto", description="(sample, epoch) pairs in a job; auto: by how many there are and what they need."
     )
     tags: list[str] = Field(default=[], description="Tags of the eval, as in Inspect.")
     metadata: dict[str, JsonValue] = Field(default={}, description="Metadata of the eval, as in Inspect.")
-    log_dir: str = Field(default="logs", description="Where the merged log is delivered: a folder or an s3:// address.")
+    version: Literal[1] = Field(default=1, description="Version of this document; leave it as it is.")

@@ -125,11 +125,13 @@ def up(
     controllers: bool = True,
     owner_pid: int | None = None,
     say: Say = lambda _: None,
+    wanted: Callable[[], bool] = lambda: True,
 ) -> LocalCloud:
     """The local cloud `name`, brought up if it isn't. With `owner_pid` it ends by itself when that process does.
 
     `controllers`: also run the flow runs of the pool `controllers` (the UI's, the schedule's), not only instances.
-    CloudNotStarted: a part failed; nothing of it runs.
+    `wanted` is asked while the start goes on: it may be called off from another thread.
+    CloudNotStarted: a part failed, or the start was called off; nothing of it runs.
     """
     folder = state.cloud_folder(name)
     with _locked(name):
@@ -146,7 +148,7 @@ def up(
             log = state.log_file(folder, "supervisor")
             raise _not_started(name, "the supervisor", f"ended with exit code {code}", log, say)
         try:
-            return _wait_ready(name, folder, say)
+            return _wait_ready(name, folder, say, wanted)
         except KeyboardInterrupt:
             _take_down(name)  # who stops waiting for a cloud doesn't want one
             raise
@@ -259,7 +261,7 @@ def _spawn_supervisor(name: str, folder: Path, *, controllers: bool, owner_pid: 
         ).returncode
 
 
-def _wait_ready(name: str, folder: Path, say: Say) -> LocalCloud:
+def _wait_ready(name: str, folder: Path, say: Say, wanted: Callable[[], bool]) -> LocalCloud:
     log = state.log_file(folder, "supervisor")
     deadline = time.monotonic() + FIRST_START
     doing = ""
@@ -272,6 +274,9 @@ def _wait_ready(name: str, folder: Path, say: Say) -> LocalCloud:
             return found
         if known is None or not known.supervisor.alive():
             break
+        if not wanted():
+            _take_down(name)
+            raise CloudNotStarted(cloud=name, part="the start", why="was called off", log=str(log))
         if known.doing and known.doing != doing:
             doing = known.doing
             say(doing)
