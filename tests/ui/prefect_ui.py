@@ -1,0 +1,158 @@
+"""Prefect's UI, driven as a person would: what is on a page is found by its words, not by its markup where that helps.
+
+Prefect 3.9 ships two UIs; `/` opens the second one, and so does this. What the form of a custom run looks like there:
+
+- A property is a block with a label (`Eval Config (Optional)`), help, and a `fieldset` that holds its control.
+- A model is a card of properties. A list is a card of items with a button `Add item` at its end.
+- A union (`str | None`) has a tab for each type, and shows the control of the chosen one.
+- A dict is a JSON editor, and goes to the server as text that is parsed there.
+- What the server refuses is said in a toast; after that the form sends nothing more until the page is opened again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Locator, Page, expect
+
+PATIENCE_MS = 30_000
+"""How long a page of a busy machine may take to show what is waited for."""
+
+
+class PrefectUI:
+    """One tab of a browser at one Prefect server."""
+
+    def __init__(self, page: Page, address: str) -> None:
+        """`address`: the server's, without a path."""
+        self.page = page
+        self.address = address.rstrip("/")
+        page.set_default_timeout(PATIENCE_MS)
+
+    def open(self, path: str) -> None:
+        """Open a page by its path, such as `runs`, and wait until it is quiet."""
+        self.page.goto(f"{self.address}/v2/{path.lstrip('/')}")
+        self.page.wait_for_load_state("networkidle")
+
+    def run_form(self, deployment: str) -> RunForm:
+        """The form of a custom run of a deployment (its id)."""
+        self.open(f"deployments/deployment/{deployment}/run")
+        # The buttons come first, the parameters when the deployment's schema is there.
+        expect(self.page.locator("form fieldset label").first).to_be_visible(timeout=PATIENCE_MS)
+        return RunForm(self.page)
+
+    def flow_run(self, run: str, tab: str | None = None) -> None:
+        """Open a flow run's page (its id), on the tab of that name (`Logs`, `Task Runs`, `Artifacts`, …)."""
+        self.open(f"runs/flow-run/{run}")
+        shown = self.page.get_by_role("tab", name=tab or "Logs").first
+        expect(shown).to_be_visible(timeout=PATIENCE_MS)
+        if tab:
+            shown.click()
+            self.page.wait_for_load_state("networkidle")
+
+    def task_run(self, run: str) -> None:
+        """Open a task run's page (its id)."""
+        self.open(f"runs/task-run/{run}")
+
+    def artifact(self, artifact: str) -> None:
+        """Open an artifact's page (its id)."""
+        self.open(f"artifacts/artifact/{artifact}")
+
+    def wait_for_text(self, text: str, seconds: float = 30) -> None:
+        """Wait until the page shows `text` somewhere."""
+        expect(self.page.get_by_text(text).first).to_be_visible(timeout=seconds * 1000)
+
+    def screenshot(self, to: Path, *, whole: bool = False) -> Path:
+        """Keep a picture of what is on the screen, or of the whole page."""
+        to.parent.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=to, full_page=whole)
+        return to
+
+
+class RunForm:
+    """The form in which a person starts a deployment with parameters of their own."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.form = page.locator("form")
+
+    def fill(self, parameters: Mapping[str, Any]) -> None:
+        """Fill in parameters by name, as deep as they go; what isn't named keeps its default."""
+        for name, value in parameters.items():
+            self._set(self.field(self.form, name), value)
+
+    def submit(self) -> str:
+        """Start the run; its id. AssertionError: the form or the server refused it, with what they say."""
+        with self.page.expect_response(lambda response: response.url.endswith("/create_flow_run")) as answer:
+            self.page.get_by_role("button", name="Submit").click()
+        if answer.value.status != 201:
+            raise AssertionError(f"the server refused the run ({answer.value.status}): {answer.value.text()}")
+        return str(answer.value.json()["id"])
+
+    def refusal(self) -> str:
+        """Press `Submit` on a request that is refused; what the UI says. Afterwards the form is dead: open it again."""
+        self.page.get_by_role("button", name="Submit").click()
+        said = self.page.locator("[data-sonner-toast]").first
+        expect(said).to_be_visible(timeout=PATIENCE_MS)
+        return said.inner_text()
+
+    def titles(self) -> list[str]:
+        """The labels of all properties on show, in order."""
+        return [text.removesuffix(" (Optional)") for text in self.form.locator("label").all_inner_texts()]
+
+    def field(self, scope: Locator, name: str) -> Locator:
+        """The fieldset of the property `name` (the parameter's, or the model field's) within `scope`."""
+        title = f"({re.escape(name)}|{re.escape(name.replace('_', ' ').title())})"
+        label = scope.locator("label").filter(has_text=re.compile(rf"^\s*{title}( \(Optional\))?\s*$")).first
+        return label.locator("xpath=ancestor::div[./fieldset][1]/fieldset")
+
+    def _set(self, field: Locator, value: Any) -> None:
+        tabs = field.locator(":scope > [data-slot=tabs]")
+        if tabs.count():
+            tabs.get_by_role("tab", name=_tab(value)).first.click()
+            field = tabs.locator("[role=tabpanel][data-state=active] fieldset").first
+        editor = field.locator(":scope > div[id] [data-language=json]")
+        if editor.count():
+            editor.first.click()
+            self.page.keyboard.press("ControlOrMeta+a")
+            self.page.keyboard.insert_text(
+                json.dumps(value)
+            )  # typed key by key, the editor would close brackets itself
+        elif isinstance(value, Mapping):
+            for name, inner in value.items():
+                self._set(self.field(field, name), inner)
+        elif isinstance(value, bool):
+            switch = field.get_by_role("switch").first
+            if (switch.get_attribute("aria-checked") == "true") != value:
+                switch.click()
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            for item in value:
+                self._add(field, item)
+        elif value is not None:
+            field.locator("textarea, input").first.fill(str(value))
+
+    def _add(self, field: Locator, item: Any) -> None:
+        card = field.locator(":scope > [data-slot=card]")
+        items = card.locator("xpath=./div[./button[@aria-label='Drag to reorder']]")
+        already = items.count()
+        card.locator(":scope > div > button", has_text="Add item").click()
+        expect(items).to_have_count(already + 1)
+        added = items.nth(already)
+        if isinstance(item, Mapping):
+            for name, inner in item.items():
+                self._set(self.field(added, name), inner)
+        else:
+            tab = added.get_by_role("tab", name=_tab(item))
+            if tab.count():
+                tab.first.click()
+            added.locator("textarea, input").first.fill(str(item))
+
+
+def _tab(value: Any) -> str | re.Pattern[str]:
+    """The tab of a union that takes `value`, as the form names types."""
+    if isinstance(value, Mapping):
+        return re.compile(r"^[A-Z]\w+$(?<!None)")
+    return {str: "str", int: "int", float: "float", bool: "bool", type(None): "None"}[type(value)]
