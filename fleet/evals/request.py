@@ -63,7 +63,8 @@ class EvalRequest(Wire):
         default={}, description="Inspect's GenerateConfig fields by name: temperature, max_tokens, seed, …"
     )
     log_dir: str | None = Field(
-        default=None, description="Where the merged log is delivered: a folder or an s3:// address; empty: only the bucket."
+        default=None,
+        description="Where the merged log is delivered: a folder or an s3:// address; empty: only the bucket.",
     )
     solver: Annotated[SolverSpec | None, BeforeValidator(_named)] = Field(
         default=None,
