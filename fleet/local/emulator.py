@@ -10,7 +10,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Iterable
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any
 
 from fleet.local import preset
@@ -25,6 +25,8 @@ Application = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 ONE_AT_A_TIME = frozenset({"ec2", "iam", "sts", "ssm"})
 """Services whose calls moto must not answer side by side. S3 it can; SQS has a lock of its own."""
+CONDITIONS = frozenset({"HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH"})
+"""With one of these S3 looks and writes in one step; moto looks, and another may write before it does."""
 WARM = ("sts", "ssm", "sqs", "s3", "ec2")
 """Services whose models are loaded while nobody waits."""
 
@@ -91,12 +93,16 @@ class Emulator:
 
 
 class Edge:
-    """What each request passes: control path, fault, permission, lock, moto."""
+    """What each request passes: control path, fault, permission, lock, moto.
+
+    The corrections are imported where they are used: they import moto, which must have been told its switches before.
+    """
 
     def __init__(self, moto: Any, faults: FaultBook, control: Application) -> None:
         self._moto = moto
         self._faults = faults
         self._control = control
+        self._one_writer = Lock()
         self.closed = False
 
     def __call__(self, environ: Environ, start: StartResponse) -> Iterable[bytes]:
@@ -136,7 +142,12 @@ class Edge:
 
         if call.service == "sqs":
             answering(_listens(environ.get("werkzeug.socket")))
-        with LOCK if call.service in ONE_AT_A_TIME else contextlib.nullcontext():
+        lock: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        if call.service in ONE_AT_A_TIME:
+            lock = LOCK
+        elif CONDITIONS & environ.keys():
+            lock = self._one_writer
+        with lock:
             return list(self._moto(environ, start))
 
     def _is_known(self, call: Call, environ: Environ) -> bool:

@@ -113,7 +113,8 @@ def end(finder: Finder, *, grace: float) -> set[Process]:
         told: set[Process] = set()
         begun = time.monotonic()
         while living := finder.find():
-            for one in living - told:
+            # Parents first: a script whose command is ended before it would go on to its next one.
+            for one in sorted(living - told, key=lambda one: one.pid):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(one.pid, sign)
             told |= living

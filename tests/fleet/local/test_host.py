@@ -6,6 +6,7 @@ import subprocess
 import sys
 import urllib.error
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,26 @@ def test_objects_are_written_once_where_that_is_asked_for(host: Host, unique: st
         s3.put_object(Bucket=preset.BUCKET, Key=unique, Body=b"second", IfNoneMatch="*")
     assert caught.value.response["Error"]["Code"] == "PreconditionFailed"
     assert s3.get_object(Bucket=preset.BUCKET, Key=unique)["Body"].read() == b"first"
+
+
+def test_of_many_who_write_one_object_at_a_time_one_wins(host: Host, unique: str) -> None:
+    """The condition and the write are one step, however many write at once; the others hear 412."""
+    s3 = host.client("s3")
+
+    def put(n: int) -> int:
+        try:
+            s3.put_object(Bucket=preset.BUCKET, Key=unique, Body=str(n).encode() * 200_000, IfNoneMatch="*")
+        except s3.exceptions.ClientError as error:
+            return 0 if error.response["Error"]["Code"] == "PreconditionFailed" else -1
+        return n
+
+    for _ in range(3):
+        with ThreadPoolExecutor(8) as pool:
+            winners = [n for n in pool.map(put, range(1, 9)) if n]
+        assert len(winners) == 1, "more than one won, or one was refused for another reason"
+        stored = s3.get_object(Bucket=preset.BUCKET, Key=unique)["Body"].read()
+        assert stored[:1] == str(winners[0]).encode()
+        s3.delete_object(Bucket=preset.BUCKET, Key=unique)
 
 
 def test_large_objects_are_not_kept_in_memory(host: Host, unique: str) -> None:
