@@ -135,7 +135,7 @@ def summarise(log: Path, wanted: set[tuple[str, int]] | None) -> dict[str, Any]:
             error = sample.get("error")
             if error and str(error.get("message", "")).startswith(("CancelledError(", "Cancelled(")):
                 raise JobIncomplete(f"sample {sample['id']} was cancelled")
-            kept = {"scores": sample.get("scores"), "metadata": sample.get("metadata") or {}, "error": error}
+            kept = {"scores": sample.get("scores"), "metadata": planned_metadata(sample), "error": error}
             records.append({"id": sample["id"], "epoch": sample["epoch"], **kept})
     found = {(str(record["id"]), record["epoch"]) for record in records}
     if len(found) != len(records) or (wanted is not None and found != wanted):
@@ -151,6 +151,25 @@ def summarise(log: Path, wanted: set[tuple[str, int]] | None) -> dict[str, Any]:
         "model_usage": stats.get("model_usage") or {},
         "role_usage": stats.get("role_usage") or {},
     }
+
+
+def planned_metadata(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata that the dataset gave a logged sample: these, and no solver's changes, are what metrics see in a plain run.
+
+    The transcript begins with them, long texts apart as attachments.
+    """
+    attached = {f"attachment://{name}": text for name, text in (sample.get("attachments") or {}).items()}
+
+    def whole(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: whole(part) for name, part in value.items()}
+        if isinstance(value, list):
+            return [whole(part) for part in value]
+        return attached.get(value, value) if isinstance(value, str) else value
+
+    begun = next((event["sample"] for event in sample.get("events") or () if event["event"] == "sample_init"), sample)
+    metadata: dict[str, Any] = whole(begun.get("metadata") or {})
+    return metadata
 
 
 async def _inlined(sample: Sample) -> Sample:

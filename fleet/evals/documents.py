@@ -96,6 +96,7 @@ class SampleRecord(Wire):
     epoch: int
     scores: dict[str, Any] | None = None
     metadata: dict[str, Any] = {}
+    """As the dataset gave them: metrics of a plain run see no change that a solver made."""
     error: dict[str, Any] | None = None
 
 

@@ -26,6 +26,8 @@ UNEQUAL: Mapping[str, Sequence[str]] = {
         "header.eval.task_id",
         "sample.uuid",
         "summary.uuid",
+        "sample.input.*.id",
+        "summary.input.*.id",
         "sample.messages.*.id",
         "sample.output.choices.*.message.id",
     ),
