@@ -9,7 +9,6 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-
 ALIKE = 0.7
 """How alike two names are, from 0 to 1, when one was perhaps meant by the other."""
 

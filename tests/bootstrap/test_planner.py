@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import json
 import os
-import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
+from inspect_ai.log import EvalSpec, read_eval_log
 
 from bootstrap.environment import JobEnvironment
 from bootstrap.planner import plan_tasks
@@ -18,10 +16,10 @@ from tests.job_environment import kit_request
 TASKS = ("plain", "numbered", "odd_ids", "chance", "epochal", "sandboxed", "growing", "stopping", "loose.py@loose")
 
 
-def header(plan: TaskPlan) -> dict[str, Any]:
-    with zipfile.ZipFile(plan.log) as log:
-        read: dict[str, Any] = json.loads(log.read("_journal/start.json"))["eval"]
-        return read
+def header(plan: TaskPlan) -> EvalSpec:
+    log = read_eval_log(str(plan.log))
+    assert log.status == "started"
+    return log.eval
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +49,8 @@ def test_a_plan_says_what_inspect_would_run(plans: dict[str, TaskPlan]) -> None:
     assert plans["loose.py@loose"].task_name == "loose"
     assert {name for name, plan in plans.items() if plan.needs_docker} == {"sandboxed"}
     assert {name for name, plan in plans.items() if not plan.splittable} == {"growing", "stopping"}
-    assert header(plain)["config"]["fail_on_error"] is True, "the user's own, not a job's"
-    assert header(plans["epochal"])["config"]["epochs_reducer"] == ["mean", "max"]
+    assert header(plain).config.fail_on_error is True, "the user's own, not a job's"
+    assert header(plans["epochal"]).config.epochs_reducer == ["mean", "max"]
 
 
 def test_samples_are_chosen_by_exact_id(plans: dict[str, TaskPlan]) -> None:
@@ -60,8 +58,8 @@ def test_samples_are_chosen_by_exact_id(plans: dict[str, TaskPlan]) -> None:
     assert plans["some odd ids"].sample_ids == ["a*", "01", "odd_ids:x"]
     assert plans["some"].sample_ids == ["w1", "w3"]
     said = header(plans["some"])
-    assert said["config"]["sample_id"] == ["w3", "w1"]
-    assert said["dataset"]["samples"] == 10
+    assert said.config.sample_id == ["w3", "w1"]
+    assert said.dataset.samples == 10
     assert plans["some"].digests == [plans["plain"].digests[1], plans["plain"].digests[3]]
 
 
@@ -78,7 +76,7 @@ def test_another_process_finds_the_same_samples(
     assert len(plain.sample_ids) == 5
     seed = plain.eval_config["sample_shuffle"]
     assert type(seed) is int
-    assert header(plain)["config"]["sample_shuffle"] == seed
+    assert header(plain).config.sample_shuffle == seed
 
 
 def test_what_the_job_environment_refuses_comes_back_as_its_own_error(

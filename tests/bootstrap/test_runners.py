@@ -3,16 +3,18 @@ from __future__ import annotations
 import asyncio
 import os
 import zipfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
+from inspect_ai.log import read_eval_log
 
 from bootstrap.environment import JobEnvironment
 from bootstrap.planner import plan_tasks
 from bootstrap.runners import JobAnswer, JobCrashed, Runner, RunnerDied, RunnerPool
 from fleet.evals.documents import EvalManifest, Job, JobResult, SampleRef
 from fleet.evals.plan import make_manifest
+from fleet.evals.request import ModelSpec
 from tests.job_environment import kit_request
 
 TASKS = {
@@ -22,6 +24,7 @@ TASKS = {
     "epochal": {"samples_per_job": 8},
     "failing": {"samples_per_job": 6},
     "dicts": {},
+    "pictured": {},
     "growing": {},
     "stopping": {},
     "deadly": {},
@@ -46,9 +49,11 @@ def in_pool(
     work: Callable[[RunnerPool], Awaitable[None]],
     *,
     env: dict[str, str] | None = None,
+    preload: Sequence[EvalManifest] = (),
 ) -> None:
     async def main() -> None:
-        async with RunnerPool(environment, folder / "runners", {**os.environ, **(env or {})}, instance="i-1") as pool:
+        variables = {**os.environ, **(env or {})}
+        async with RunnerPool(environment, folder / "runners", variables, instance="i-1", preload=preload) as pool:
             await work(pool)
 
     asyncio.run(main())
@@ -95,7 +100,9 @@ def test_a_pool_of_runners_does_all_kinds_of_jobs(
     [epochal] = answers["epochal"]
     assert {epoch for _, epoch in pairs(epochal)} == {1, 2}
     assert {record.epoch for record in epochal.result.samples if value(record.scores, "says_epoch") == 1.0} == {1, 2}
-    assert all(record.metadata["epoch"] == record.epoch for record in epochal.result.samples)
+    assert all(record.metadata == {"n": int(str(record.id)[1:])} for record in epochal.result.samples), (
+        "the dataset's own"
+    )
     [failing] = answers["failing"]
     errors = {record.id: record.error for record in failing.result.samples if record.error}
     assert errors.keys() == {"w1", "w4"}
@@ -106,6 +113,10 @@ def test_a_pool_of_runners_does_all_kinds_of_jobs(
         *(f"more-w{n}" for n in range(3)),
     }
     assert answers["stopping"][0].result.samples
+    [pictured] = read_eval_log(str(answers["pictured"][0].log), resolve_attachments="full").samples or []
+    assert pictured.model_dump()["input"][0]["content"][0]["image"].startswith("data:image/png"), (
+        "inlined, as in an eval"
+    )
 
 
 def test_a_killed_runner_is_told_and_replaced(
@@ -121,18 +132,22 @@ def test_a_killed_runner_is_told_and_replaced(
         assert not alive(first.pid)
 
         for end in (Runner.kill, Runner.terminate):
+            folder = tmp_path / end.__name__
             runner = await pool.spawn()
-            running = asyncio.create_task(runner.run(slow, slow.jobs[0], tmp_path / "slow"))
-            await until_sleeping(tmp_path / "slow")
+            running = asyncio.create_task(runner.run(slow, slow.jobs[0], folder))
+            await until_sleeping(folder)
             end(runner)
             with pytest.raises(RunnerDied):
                 await running
+            assert not alive(runner.pid)
 
         third = await pool.spawn()
         answer = await third.run(plain, plain.jobs[0], tmp_path / "plain")
         assert len(answer.result.samples) == len(plain.jobs[0].samples)
 
     in_pool(environment, tmp_path, work)
+    [log] = (tmp_path / "terminate" / "log").glob("*.eval")
+    assert read_eval_log(str(log), header_only=True).status == "cancelled", "Inspect unwound and finished its log"
 
 
 async def until_sleeping(folder: Path) -> None:
@@ -168,6 +183,32 @@ def test_a_sample_that_isnt_the_planned_one_crashes_the_job_and_not_the_runner(
         assert answer.result.samples
 
     in_pool(environment, tmp_path, work)
+
+
+def test_where_a_fork_isnt_safe_runners_are_processes_of_their_own(
+    environment: JobEnvironment, manifests: dict[str, EvalManifest], tmp_path: Path
+) -> None:
+    """A package that leaves a thread running would deadlock forked runners, now and then. Refusals by rate are counted."""
+    limited = manifests["plain"].model_copy(
+        update={
+            "model": ModelSpec(name="scripted/limited", args={"refusals": 2}),
+            "generate_config": {"max_retries": 3},
+        }
+    )
+    pids: list[int] = []
+
+    async def work(pool: RunnerPool) -> None:
+        runner = await pool.spawn()
+        assert pool.forks is False
+        pids.append(runner.pid)
+        answer = await runner.run(limited, limited.jobs[0], tmp_path / "job")
+        assert answer.rate_limited == 2
+        assert not any(record.error for record in answer.result.samples)
+        again = await runner.run(limited, limited.jobs[1], tmp_path / "job")
+        assert again.rate_limited == 0
+
+    in_pool(environment, tmp_path, work, env={"EVALKIT_THREAD": "1"}, preload=[manifests["plain"]])
+    assert not alive(pids[0])
 
 
 def pairs(answer: JobAnswer) -> set[tuple[int | str, int]]:
