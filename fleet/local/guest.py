@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -15,10 +13,7 @@ from pathlib import Path
 from fleet.local.machines import Machine
 from fleet.local.power import FIFO, PowerRequest, read_power, write_shims
 from fleet.local.processes import MARK, Finder, Process, end, process, write_record
-
-CONSOLE = "console.log"
-SCRATCH = "scratch"
-"""File in an instance's folder that names its temporary folder, for those that come after a crash."""
+from fleet.local.scratch import CONSOLE, HOME, clear, folder_of, make_temporary
 
 
 class Guest:
@@ -50,7 +45,7 @@ class Guest:
             try:
                 started = await asyncio.create_subprocess_exec(
                     str(self._folder / "user-data"),
-                    cwd=self._folder / "home",
+                    cwd=self._folder / HOME,
                     env=self._own_environment(),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=console,
@@ -80,25 +75,23 @@ class Guest:
         return await asyncio.to_thread(end, finder, grace=grace)
 
     def _prepare(self) -> None:
-        (self._folder / "home").mkdir(parents=True, exist_ok=True)
+        (self._folder / HOME).mkdir(parents=True, exist_ok=True)
         script = self._folder / "user-data"
         script.write_bytes(self._machine.user_data)
         script.chmod(0o700)
         write_shims(self._folder / "bin", fifo=self._folder / FIFO, python=sys.executable)
-        # Short, and outside the folder: Unix sockets are made in it, whose paths may not pass some hundred characters.
-        self._temporary = Path(tempfile.mkdtemp(prefix="fleet-"))
-        (self._folder / SCRATCH).write_text(str(self._temporary))
+        self._temporary = make_temporary(self._folder)
         plugins = Path.home() / ".docker" / "cli-plugins"
         if plugins.is_dir():  # `docker compose` is found through HOME, and HOME is the instance's own
-            (self._folder / "home" / ".docker").mkdir(exist_ok=True)
+            (self._folder / HOME / ".docker").mkdir(exist_ok=True)
             with contextlib.suppress(FileExistsError):
-                (self._folder / "home" / ".docker" / "cli-plugins").symlink_to(plugins)
+                (self._folder / HOME / ".docker" / "cli-plugins").symlink_to(plugins)
 
     def _own_environment(self) -> dict[str, str]:
         return {
             **self._environment,
             "PATH": f"{self._folder / 'bin'}{os.pathsep}{self._environment['PATH']}",
-            "HOME": str(self._folder / "home"),
+            "HOME": str(self._folder / HOME),
             "TMPDIR": str(self._temporary),
             MARK: self._mark,
         }
@@ -134,23 +127,3 @@ class Guest:
     def _say(self, line: str) -> None:
         with contextlib.suppress(OSError), (self._folder / CONSOLE).open("a") as console:
             console.write(f"[{datetime.now().astimezone():%H:%M:%S}] local instance {self._machine.id}: {line}\n")
-
-
-def folder_of(cloud: Path, instance: str) -> Path:
-    """The folder of one instance in that of its cloud."""
-    return cloud / "instances" / instance
-
-
-def clear(folder: Path) -> None:
-    """Remove what an instance that has ended left in its folder and its temporary one, save its console's output."""
-    with contextlib.suppress(OSError):
-        temporary = Path((folder / SCRATCH).read_text())
-        if temporary.name.startswith("fleet-"):
-            shutil.rmtree(temporary, ignore_errors=True)
-    for entry in folder.iterdir() if folder.is_dir() else ():
-        if entry.name == CONSOLE:
-            continue
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry, ignore_errors=True)
-        else:
-            entry.unlink(missing_ok=True)

@@ -24,7 +24,6 @@ from pathlib import Path
 from fleet.errors import FleetError
 from fleet.local.control import Control
 from fleet.local.emulator import Emulator
-from fleet.local.guest import clear
 from fleet.local.hypervisor import Hypervisor
 from fleet.local.metadata import MetadataService
 from fleet.local.processes import sweep
@@ -97,12 +96,10 @@ async def serve(folder: Path) -> None:
         await asyncio.gather(hypervisor.stop(), asyncio.to_thread(emulator.stop), asyncio.to_thread(metadata.stop))
 
 
-def clear_folder(folder: Path) -> None:
-    """End and remove what an earlier host left, if it was killed; the consoles' outputs stay."""
+def end_leftovers(folder: Path) -> None:
+    """End what an earlier host left, if it was killed; the consoles' outputs stay."""
     for one in sweep(folder):
         log.error("process %d of an earlier local cloud in %s could not be killed", one.pid, folder)
-    for instance in (folder / "instances").glob("i-*"):
-        clear(instance)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -114,9 +111,9 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
     try:
         with owned(folder):
-            clear_folder(folder)
+            end_leftovers(folder)
             asyncio.run(serve(folder))
-            clear_folder(folder)
+            end_leftovers(folder)
     except FleetError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return error.exit_code

@@ -15,11 +15,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from fleet.local.guest import CONSOLE, Guest, folder_of
+from fleet.local.guest import Guest
 from fleet.local.machines import End, Machines
 from fleet.local.metadata import Notice
 from fleet.local.power import PowerRequest
 from fleet.local.processes import Process
+from fleet.local.scratch import CONSOLE, folder_of
 from fleet.local.timing import Timing
 
 log = logging.getLogger(__name__)

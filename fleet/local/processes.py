@@ -19,6 +19,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fleet.local.scratch import clear_all
+
 MARK = "FLEET_LOCAL_INSTANCE"
 """Environment variable of every process of an instance: `<folder of the cloud>:<instance id>`."""
 RECORD = "process.json"
@@ -143,9 +145,14 @@ def read_records(cloud: Path) -> list[Process]:
 
 
 def sweep(cloud: Path, *, grace: float = 2.0) -> set[Process]:
-    """End every process of every instance of the cloud whose folder this is, whoever started it. Returns what is left."""
+    """End every process of every instance of the cloud whose folder this is, whoever started it, and remove their files.
+
+    Returns what could not be ended. The consoles' outputs stay.
+    """
     cloud = cloud.resolve()
-    return end(Finder(f"{cloud}:", read_records(cloud)), grace=grace)
+    left = end(Finder(f"{cloud}:", read_records(cloud)), grace=grace)
+    clear_all(cloud)
+    return left
 
 
 def _table_of_proc() -> dict[int, Process]:

@@ -15,6 +15,7 @@ import pytest
 from fleet.local import preset
 from fleet.local.metadata import TOKEN_HEADER
 from fleet.local.processes import sweep
+from fleet.local.scratch import TEMPORARY
 from tests.fleet.local.conftest import Host, ask, launch_parameters, start_host, wait_until
 
 
@@ -76,8 +77,11 @@ def test_a_sweep_ends_what_a_killed_host_left(tmp_path: Path, start: Callable[[P
     instance = run_stubborn(killed)
     killed.process.kill()
     killed.process.wait()
+    temporary = Path((killed.folder_of(instance) / TEMPORARY).read_text())
+    assert temporary.is_dir()
     assert sweep(tmp_path, grace=0.2) == set()
     assert killed.running_of(instance) == set()
+    assert not temporary.exists()
 
 
 @pytest.mark.cloud
