@@ -280,7 +280,7 @@ class Observer:
             watch.missing_since, watch.launched_at = None, instance.launched_at
         elif watch.missing_since is None:
             watch.missing_since = now
-        if phase not in (Phase.FINAL, Phase.RELEASED):
+        if phase not in (Phase.CRASHED, Phase.FINAL, Phase.RELEASED):
             watch.over_since = None
         elif watch.over_since is None:
             watch.over_since = now

@@ -69,7 +69,18 @@ class RunStates:
                 return found
 
     async def crash(self, run_id: UUID, why: str) -> bool:
-        """Set Crashed with the reason; Cancelled where its end was asked for. Whether it is Crashed by this call."""
+        """Set Crashed with the reason; Cancelled where its end was asked for. Whether it is Crashed by this call.
+
+        A run that its engine has reported as Crashed gets the better reason.
+        """
+        client = self._client()
+        try:
+            before = (await client.read_flow_run(run_id)).state
+        except ObjectNotFound:
+            return False
+        if before is not None and before.type == StateType.CRASHED:
+            await client.set_flow_run_state(run_id, Crashed(message=why), force=True)
+            return True
         state = await self._propose(run_id, Crashed(message=why))
         if state is not None and state.type == StateType.CANCELLING:
             await self.cancel(run_id, why)

@@ -14,6 +14,17 @@ from fleet.aws.instances import Instance
 
 STOPPED = frozenset({"stopping", "stopped"})
 
+TAKEN_AWAY = frozenset(
+    {
+        "Server.SpotInstanceTermination",
+        "Server.SpotInstanceShutdown",
+        "Server.ScheduledStop",
+        "Server.InternalError",
+        "Client.UserInitiatedShutdown",
+    }
+)
+"""EC2's StateReason codes of instances that somebody else ended. Its system stops then in order, engine and all."""
+
 OUTSIDE = {
     "Server.SpotInstanceTermination": "EC2 took the spot capacity back",
     "Server.SpotInstanceShutdown": "EC2 took the spot capacity back",
@@ -38,7 +49,8 @@ class Phase(enum.Enum):
     ACTIVE = "the instance works on it (also paused, or waiting for a retry, in the engine's own process)"
     CANCELLING = "somebody asked for its end"
     CANCELLED = "cancelled"
-    FINAL = "completed, failed or crashed"
+    CRASHED = "crashed, as its own engine said: perhaps because the machine was being taken away"
+    FINAL = "completed or failed"
     RELEASED = "suspended, or scheduled for a launch to come: it needs this instance no more"
     DELETED = "Prefect doesn't know it"
 
@@ -62,7 +74,9 @@ def phase_of(kind: str | None, name: str, *, rescheduled: bool, suspended: bool)
             return Phase.CANCELLING
         case "CANCELLED":
             return Phase.CANCELLED
-        case "COMPLETED" | "FAILED" | "CRASHED":
+        case "CRASHED":
+            return Phase.CRASHED
+        case "COMPLETED" | "FAILED":
             return Phase.FINAL
         case _:
             return Phase.ACTIVE
@@ -92,7 +106,7 @@ class Sight:
     missing_for: float = 0.0
     """Seconds that EC2 has left it out."""
     over_for: float = 0.0
-    """Seconds that the flow run has been FINAL or RELEASED."""
+    """Seconds that the flow run has been CRASHED, FINAL or RELEASED."""
     superseded: bool = False
     """Whether a later launch works for the same flow run."""
 
@@ -142,6 +156,11 @@ def _gone(sight: Sight, limits: Limits) -> Verdict:
             return Verdict(settle=Settle.CRASHED, over=True, why=departure(sight.instance))
         case Phase.CANCELLING:
             return Verdict(settle=Settle.CANCELLED, over=True, why="cancelled; its instance is gone")
+        case Phase.CRASHED if (
+            sight.instance and sight.instance.reason_code in TAKEN_AWAY and sight.over_for < limits.grace
+        ):
+            # The engine could only say that it was told to stop. (Past the grace it was we who took the instance away.)
+            return Verdict(settle=Settle.CRASHED, over=True, why=departure(sight.instance))
         case _:
             return OVER
 
@@ -156,7 +175,7 @@ def _there(sight: Sight, limits: Limits) -> Verdict:
             return Verdict(terminate=True, why="its flow run was cancelled")
         case Phase.DELETED:
             return Verdict(terminate=True, why="its flow run was deleted")
-        case Phase.FINAL | Phase.RELEASED:
+        case Phase.CRASHED | Phase.FINAL | Phase.RELEASED:
             if sight.over_for < limits.grace:
                 return WATCH
             return Verdict(terminate=True, why="its flow run needs it no more, and it didn't power itself off")

@@ -139,7 +139,7 @@ class EC2Worker(BaseWorker[EC2JobConfiguration, EC2Variables, EC2WorkerResult]):
     async def _launched(self, flow_run: FlowRun, configuration: EC2JobConfiguration) -> Instance:
         """A new instance. NotWanted: the flow run ended before it came to that."""
         phase = view_of(await self.client.read_flow_run(flow_run.id)).phase
-        if phase in (Phase.CANCELLING, Phase.CANCELLED, Phase.FINAL):
+        if phase in (Phase.CANCELLING, Phase.CANCELLED, Phase.CRASHED, Phase.FINAL):
             raise NotWanted(flow_run=str(flow_run.id))
         ec2 = Instances(self._access.of(configuration.aws_credentials, configuration.region))
         order = await anyio.to_thread.run_sync(self._order, flow_run, configuration, ec2)

@@ -106,7 +106,7 @@ class World:
         return [self._view(run_id) for run_id, phase in self.phases.items() if phase in working]
 
     async def crash(self, run_id: UUID, why: str) -> bool:
-        return self._set(run_id, Phase.FINAL, why)
+        return self._set(run_id, Phase.CRASHED, why)
 
     async def cancel(self, run_id: UUID, why: str) -> bool:
         return self._set(run_id, Phase.CANCELLED, why)
@@ -130,7 +130,7 @@ class World:
 
     def _set(self, run_id: UUID, phase: Phase, why: str) -> bool:
         self._fail("set")
-        if self.phases[run_id] in (Phase.FINAL, Phase.CANCELLED):
+        if self.phases[run_id] in (Phase.FINAL, Phase.CANCELLED):  # a crash may be told again, with its reason
             return False
         self.phases[run_id], self.messages[run_id] = phase, why
         return True
