@@ -19,6 +19,7 @@ from prefect.states import Cancelled
 from blocks.account import FleetAccount
 from blocks.ec2_config import Ec2Config
 from blocks.secrets import secret_values
+from blocks.unbuilt import refuse_unbuilt
 from bootstrap.run_plan import RunPlan, plan_run, planned_ahead
 from fleet.aws.identity import caller
 from fleet.aws.images import WorkerImage
@@ -81,6 +82,7 @@ def run_eval(
         account: Name of the Fleet Account block.
         worker_secrets: Name of a Worker Secrets block whose values the workers get.
     """
+    refuse_unbuilt(request, config)
     site = cast("FleetAccount", FleetAccount.load(account)).site(config.region)
     check_log_dir(request.log_dir)
     check_secret_size(secret_values(request.secrets, worker_secrets))

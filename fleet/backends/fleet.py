@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from blocks.ec2_config import Ec2Config
+from blocks.unbuilt import refuse_unbuilt
 from bootstrap.run_plan import RunPlan, plan_run, planned_ahead
 from fleet.backends import Backend
 from fleet.errors import FleetError
@@ -66,6 +67,7 @@ class FleetBackend(Backend):
 
     def run(self, request: EvalRequest, *, upload: bool = True) -> RunReport:
         """See `Backend.run`. Also RunCancelled."""
+        refuse_unbuilt(request, self._config)
         check_log_dir(request.log_dir)
         if not self._worker_secrets:
             chosen(request.secrets, os.environ)

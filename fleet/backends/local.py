@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from blocks.unbuilt import refuse_unbuilt
 from bootstrap.environment import build, cache_folder, resolve
 from bootstrap.plain import PlainLog, run_plain
 from fleet.backends import Backend
@@ -33,6 +34,7 @@ class LocalBackend(Backend):
         Without `upload` the logs stay in a scratch folder, as the report says.
         """
         began = time.monotonic()
+        refuse_unbuilt(request)
         check_log_dir(request.log_dir)
         chosen(request.secrets, os.environ)
         with tempfile.TemporaryDirectory(prefix="inspect-fleet-local-") as scratch:
