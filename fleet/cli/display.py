@@ -26,11 +26,12 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 class NeedsApproval(RequestRefused):
     """A launch must be approved, and there is nobody at a terminal to ask."""
 
-    offer: str
-
     def message(self) -> str:
-        """One line with the way out."""
-        return f"needs approval ({self.offer}): pass --ec2-arg auto_confirm=true"
+        """One line with the ways out."""
+        return (
+            "a launch needs approval, and there is no terminal to ask at: pass --ec2-arg auto_confirm=true "
+            "(--ec2-arg estimate=true says what it would cost)"
+        )
 
 
 def printable(text: str) -> str:
@@ -63,9 +64,14 @@ class Display(AbstractContextManager["Display"]):
             self._shown = (line, now)
             self._say(line)
 
+    @property
+    def can_ask(self) -> bool:
+        """Whether a person sits there who can approve a launch."""
+        return False
+
     def approve(self, estimate: Estimate) -> bool | None:
-        """NeedsApproval: nobody can answer here."""
-        raise NeedsApproval(offer=estimate.line())
+        """NeedsApproval: nobody can answer here. Asked for too late for a clean refusal: `can_ask` is for that."""
+        raise NeedsApproval()
 
     def _say(self, line: str) -> None:
         print(f"[{self._clock() - self._began:5.1f}s] {printable(line)}", file=self._stream, flush=True)
@@ -109,8 +115,15 @@ class LiveDisplay(Display):
         self._progress = progress
         self._live.update(self._view())
 
+    @property
+    def can_ask(self) -> bool:
+        """They see the display; whether they can type is another matter (`fleet run … < file`)."""
+        return sys.stdin is not None and sys.stdin.isatty()
+
     def approve(self, estimate: Estimate) -> bool | None:
-        """Ask the person who sits there."""
+        """Ask the person who sits there. NeedsApproval: nothing can be typed."""
+        if not self.can_ask:
+            raise NeedsApproval()
         from rich.prompt import Confirm
 
         self._live.stop()

@@ -151,7 +151,10 @@ def _on_a_fleet(
     request: EvalRequest, config: Ec2Config, display: Display, options: dict[str, Any], *, local_cloud: bool
 ) -> RunReport:
     from fleet.backends.fleet import FleetBackend, as_configured
+    from fleet.cli.display import NeedsApproval
 
+    if not (config.auto_confirm or config.estimate or display.can_ask):
+        raise NeedsApproval()
     quiet_prefect()
     backend = FleetBackend(
         config,

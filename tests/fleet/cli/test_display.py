@@ -33,12 +33,15 @@ def test_lines_come_at_most_every_few_seconds_and_the_last_always() -> None:
     assert lines == ["0/10", "5/10", "10/10"]
 
 
-def test_nobody_to_ask_is_an_error_with_the_way_out() -> None:
+def test_nobody_to_ask_is_an_error_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     offer = estimate(
         [], instance_type="t", market="spot", region="r", max_workers=1, concurrency=1, hourly=None, max_hours=1
     )
-    with pytest.raises(NeedsApproval, match="auto_confirm=true"):
-        Display(io.StringIO()).approve(offer)
+    monkeypatch.setattr("sys.stdin", io.StringIO("y"))
+    for display in (Display(io.StringIO()), LiveDisplay(io.StringIO())):
+        assert not display.can_ask
+        with pytest.raises(NeedsApproval, match="auto_confirm=true"):
+            display.approve(offer)
 
 
 def test_text_from_elsewhere_can_not_steer_the_terminal() -> None:
