@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cloud import CloudUnderTest, a_cloud
+if TYPE_CHECKING:
+    from tests.cloud import CloudUnderTest
 
 
 @pytest.fixture(scope="session")
 def shared_cloud() -> Iterator[CloudUnderTest]:
+    from tests.cloud import a_cloud  # the fast tests load this file too
+
     with a_cloud(f"tests-{os.getpid()}") as cloud:
         yield cloud
 
