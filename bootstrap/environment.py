@@ -265,12 +265,12 @@ def unpack(archive: Path, folder: Path) -> None:
 def decisive_line(text: str) -> str:
     """The sentence of uv's answer that says why, on one line. For a person; nothing is decided by it."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    for mark in ("╰─▶", "├─▶", "error:", "×"):
+    for mark in ("╰─▶", "├─▶", "cause:", "error:", "×"):
         for index, line in enumerate(lines):
             if line.startswith(mark):
                 rest = [line.removeprefix(mark).strip()]
                 for more in lines[index + 1 :]:
-                    if more.startswith(("hint:", "help:", "note:", "╰", "├", "×", "error:")):
+                    if more.startswith(("hint:", "help:", "note:", "cause:", "╰", "├", "×", "error:")):
                         break
                     rest.append(more.lstrip("│ "))
                 return " ".join(rest)[:600]

@@ -22,6 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import anyio
+
 from bootstrap import job_process
 from bootstrap.environment import JobEnvironment
 from fleet.errors import FleetError
@@ -167,6 +169,7 @@ class RunnerPool:
         self._known = environment.folder / f"modules-{key}.json"
         self._numbers = count(1)
         self._zygote: _Zygote | None = None
+        self._zygotes: list[_Zygote] = []  # every one that was started: each is closed
         self._starting = asyncio.Lock()
         self._own: set[asyncio.subprocess.Process] = set()
         self._watches: set[asyncio.Task[int]] = set()
@@ -183,13 +186,14 @@ class RunnerPool:
     ) -> None:
         for writer in self._writers:
             writer.close()
-        if self._zygote:
-            await self._zygote.close()
         for process in self._own:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*(process.wait() for process in self._own)), CLOSING_S)
+        # Also when all of this is being cancelled: what is left now would be left for good. Bounded by CLOSING_S.
+        with anyio.CancelScope(shield=True):
+            await asyncio.gather(*(zygote.close() for zygote in self._zygotes))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.gather(*(process.wait() for process in self._own)), CLOSING_S)
         for process in self._own:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -208,12 +212,16 @@ class RunnerPool:
         number = next(self._numbers)
         log = self._folder / f"runner-{number:03}.log"
         ours, theirs = socket.socketpair()
-        with theirs:
-            if self.forks and self._zygote:
-                pid, send, ended = await self._zygote.fork(number, log, theirs)
-            else:
-                pid, send, ended = await self._start_alone(log, theirs)
-        reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_LIMIT)
+        try:
+            with theirs:
+                if self.forks and self._zygote:
+                    pid, send, ended = await self._zygote.fork(number, log, theirs)
+                else:
+                    pid, send, ended = await self._start_alone(log, theirs)
+            reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_LIMIT)
+        except BaseException:  # cancelled, most of all: the runner sees its socket close, and ends
+            ours.close()
+            raise
         self._writers.append(writer)
         runner = Runner(pid, log, reader, writer, send, ended, self)
         await runner.hear()
@@ -225,11 +233,10 @@ class RunnerPool:
         with theirs:
             process = await self._start("zygote", log, theirs)
         zygote = _Zygote(process, ours, log)
+        self._zygotes.append(zygote)
         self.forks = await zygote.warm([_what(manifest) for manifest in self._preload], self._known)
         if self.forks:
             self._zygote = zygote
-        else:
-            await zygote.close()
 
     async def _start_alone(self, log: Path, theirs: socket.socket) -> tuple[int, Callable[[int], None], Awaitable[int]]:
         process = await self._start("runner", log, theirs)
@@ -342,6 +349,8 @@ class _Zygote:
         """End it with all of its runners."""
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(ProcessLookupError):
+            self.process.terminate()  # it may be importing, and not listen
         try:
             await asyncio.wait_for(self.process.wait(), CLOSING_S)
         except TimeoutError:

@@ -31,6 +31,8 @@ class Zygote:
         self._runners: dict[int, int] = {}  # pid → number
         self._rest = b""
         self._ending = False
+        self._trial: int | None = None
+        """The trial's process; 0 while imports follow it; None when warm."""
 
     def run(self) -> int:
         """Serve until the socket closes or SIGTERM comes; no runner is left afterwards."""
@@ -39,7 +41,7 @@ class Zygote:
             os.set_blocking(end, False)
         signal.set_wakeup_fd(woken)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "_ending", True))
+        signal.signal(signal.SIGTERM, lambda *_: self._asked_to_end())
         try:
             while not self._ending:
                 ready: list[Any] = select.select([self._sock.fileno(), wake], [], [])[0]
@@ -52,6 +54,15 @@ class Zygote:
         finally:
             self._end_all()
         return 0
+
+    def _asked_to_end(self) -> None:
+        """SIGTERM: at the loop's next turn; at once while it warms up, which takes seconds and has no runner yet."""
+        self._ending = True
+        if self._trial is not None:
+            if self._trial:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._trial, signal.SIGKILL)
+            os._exit(0)
 
     def _hear(self) -> bool:
         """Handle what came; False when the other side is gone."""
@@ -74,11 +85,14 @@ class Zygote:
 
         Says whether forking is safe: it isn't beside a running thread.
         """
+        self._trial = 0
         importlib.import_module("inspect_ai")
-        modules = modules or trial(evals)
+        modules = modules or trial(evals, lambda pid: setattr(self, "_trial", pid))
+        self._trial = 0
         for name in modules:
             with contextlib.suppress(Exception):  # a module that needs more than an import is imported where it is used
                 importlib.import_module(name)
+        self._trial = None
         import threading
 
         self._say({"warm": modules, "threads": threading.active_count()})
@@ -88,6 +102,7 @@ class Zygote:
         sys.stderr.flush()
         pid = os.fork()
         if pid:
+            own_group(pid)
             self._runners[pid] = number
             sock.close()
             self._say({"spawned": number, "pid": pid})
@@ -145,11 +160,20 @@ class Zygote:
             self._sock.sendall(json.dumps(message).encode() + b"\n")
 
 
+def own_group(pid: int) -> None:
+    """Give a child a process group of its own, by which it is killed with all that it started.
+
+    Parent and child both do it, so that it is done whoever comes first.
+    """
+    with contextlib.suppress(OSError):
+        os.setpgid(pid, pid)
+
+
 def become_runner(log: str) -> None:
-    """In the forked child: a session of its own, its output in a file, nothing left of the zygote's signal handling."""
+    """In the forked child: a process group of its own, its output in a file, nothing left of the zygote's signal handling."""
     from .chance import scatter
 
-    os.setsid()
+    os.setpgid(0, 0)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
@@ -161,8 +185,11 @@ def become_runner(log: str) -> None:
     scatter()
 
 
-def trial(evals: list[dict[str, Any]]) -> list[str]:
-    """Names of the modules that building these tasks and running a sample imports, in order. A failure just says less."""
+def trial(evals: list[dict[str, Any]], started: Callable[[int], None]) -> list[str]:
+    """Names of the modules that building these tasks and running a sample imports, in order. A failure just says less.
+
+    `started` is told the process that does it.
+    """
     reading, writing = os.pipe()
     pid = os.fork()
     if not pid:
@@ -170,7 +197,7 @@ def trial(evals: list[dict[str, Any]]) -> list[str]:
             os.close(reading)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            os.setsid()
+            os.setpgid(0, 0)
             before = set(sys.modules)
             from .warmth import rehearse
 
@@ -182,6 +209,8 @@ def trial(evals: list[dict[str, Any]]) -> list[str]:
             traceback.print_exc()
         finally:
             os._exit(0)
+    own_group(pid)
+    started(pid)
     os.close(writing)
     said = b""
     until = time.monotonic() + TRIAL_S

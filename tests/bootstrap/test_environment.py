@@ -128,6 +128,32 @@ def test_a_package_that_takes_its_version_from_git_installs_from_an_archive(tmp_
     assert subprocess.check_output([str(made.python), "-c", code], text=True).strip() == "0.0.0"
 
 
+def test_a_workspace_travels_with_its_members(tmp_path: Path) -> None:
+    """A dependency that lies in the source is named by its place there, so it is found wherever the source is unpacked."""
+    package = "[build-system]\nrequires=['uv_build>=0.8']\nbuild-backend='uv_build'\n[project]\nversion='1'\n"
+    root = (
+        package.replace("[project]", "[project]\nname='outerkit'\ndependencies=['innerkit']")
+        + "[tool.uv.sources]\ninnerkit={workspace=true}\n[tool.uv.workspace]\nmembers=['packages/*']\n"
+    )
+    source = small_source(
+        tmp_path,
+        **{
+            "pyproject.toml": root,
+            "src/outerkit/__init__.py": "",
+            "packages/inner/pyproject.toml": package.replace("[project]", "[project]\nname='innerkit'"),
+            "packages/inner/src/innerkit/__init__.py": "",
+        },
+    )
+    spec = resolve([], source, None, cache=tmp_path)
+    assert "./packages/inner" in spec.lock
+    assert str(tmp_path) not in spec.lock
+    bare = spec.model_copy(update={"lock": "-e ./packages/inner\n"})  # without Inspect: this is about the members
+    made = build(bare, cache=tmp_path / "cache", artifact=lambda _: source.path)
+    code = "import innerkit, outerkit; print(innerkit.__file__)"
+    found = subprocess.check_output([str(made.python), "-c", code], cwd=tmp_path, text=True).strip()
+    assert Path(found).is_relative_to(made.working_folder)
+
+
 @pytest.mark.parametrize(
     ("packages", "error", "why"),
     [
@@ -192,5 +218,7 @@ def test_uvs_sentence_is_found_among_its_lines() -> None:
     said = "Using Python\n  × No solution found when resolving dependencies:\n  ╰─▶ Because a\n      needs b,\n      it fails.\n"
     assert decisive_line(said) == "Because a needs b, it fails."
     assert decisive_line("warning: x\nerror: Failed to parse\n") == "Failed to parse"
+    newer = "error: No solution found\n  cause: Because a needs b,\n         it fails.\n"
+    assert decisive_line(newer) == "Because a needs b, it fails."
     assert decisive_line("") == "uv said nothing"
     assert os.linesep not in decisive_line(said)

@@ -4,8 +4,10 @@ import asyncio
 import os
 import zipfile
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+import anyio
 import pytest
 from inspect_ai.log import read_eval_log
 
@@ -217,3 +219,29 @@ def pairs(answer: JobAnswer) -> set[tuple[int | str, int]]:
 
 def value(scores: dict[str, dict[str, object]] | None, name: str) -> object:
     return (scores or {}).get(name, {}).get("value")
+
+
+def test_a_pool_that_is_cancelled_leaves_no_process(environment: JobEnvironment, tmp_path: Path) -> None:
+    """Whenever it comes: while the zygote imports, or while runners wait for jobs."""
+
+    async def cancelled_after(spawns: int, folder: Path) -> None:
+        with anyio.move_on_after(30) as scope:
+            async with RunnerPool(environment, folder, os.environ) as pool:
+                for _ in range(spawns):
+                    await pool.spawn()
+                scope.cancel() if spawns else asyncio.get_running_loop().call_later(0.3, scope.cancel)
+                await pool.spawn()
+        assert scope.cancelled_caught
+
+    for spawns in (0, 1):
+        asyncio.run(cancelled_after(spawns, tmp_path / str(spawns)))
+    assert not [line for line in processes() if str(environment.python) in line]
+
+
+def processes() -> list[str]:
+    """Command lines of all processes."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(entry.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return found
