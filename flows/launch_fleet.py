@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, cast
 from uuid import UUID
 
-from fleet.pool.code import code_archive
 from prefect import flow, get_run_logger, task
 
 from blocks.account import FleetAccount
 from blocks.ec2_config import Ec2Config
 from fleet.evals.documents import WorkerOrder
 from fleet.evals.preparation import tags_of
+from fleet.pool.code import code_archive
 from fleet.pool.runs import run_tag, start_worker
 
 
@@ -59,6 +59,7 @@ def job_variables(
     site = account.site(order.region)
     return {
         "image": image,
+        "command": "fleet-python -m bootstrap.engine",
         "instance_types": [config.instance_type, *config.instance_type_fallbacks],
         "region": config.region,
         "subnets": account.subnets,

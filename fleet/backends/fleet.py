@@ -24,6 +24,7 @@ from fleet.evals.listener import Listener, listener
 from fleet.evals.report import RunReport
 from fleet.evals.request import EvalRequest
 from fleet.evals.secrets import chosen
+from fleet.importing import undisturbed
 
 Services = Callable[[], AbstractContextManager[Callable[[], None]]]
 """Begins to bring up what the run needs. What it answers waits for that and points this process there; leaving it takes down
@@ -85,9 +86,10 @@ class FleetBackend(Backend):
 
     def _call(self, request: EvalRequest, plan: RunPlan) -> RunReport:
         # Prefect reads its settings when it is imported, so that waits until the environment says where the server is.
-        from prefect.logging.handlers import APILogHandler
+        with undisturbed():
+            from prefect.logging.handlers import APILogHandler
 
-        from flows.run_eval import run_eval
+            from flows.run_eval import run_eval
 
         for warning in plan.warnings:
             self._follower.warn(warning)
