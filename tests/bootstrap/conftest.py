@@ -11,7 +11,7 @@ from tests.job_environment import kit_environment
 @pytest.fixture(scope="session")
 def job_environments(request: pytest.FixtureRequest) -> Path:
     """Where built environments are kept between test runs."""
-    return Path(request.config.cache.mkdir("job-environments"))  # type: ignore[union-attr]
+    return Path(request.config.cache.mkdir("job-environments"))
 
 
 @pytest.fixture(scope="session")

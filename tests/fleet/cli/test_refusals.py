@@ -1,0 +1,144 @@
+"""What can't be run as it stands: one line, exit code 2, and nothing created, here or in a cloud that runs.
+
+The rows of `REFUSED` are all of it; a new refusal is a new row.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.local.preset import BUCKET
+from tests.cloud import CloudUnderTest, Finished, finish
+from tests.job_environment import KIT, kit_environment
+
+pytestmark = pytest.mark.cloud
+
+PROGRESS = re.compile(r"\[ *\d+\.\d+s\] ")
+"""How a line begins that says what is being done."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A way to ask for something that can't be, and what the command says to it."""
+
+    what: str
+    said: str
+    """Regular expression of the whole line, after `error: `."""
+    options: tuple[str, ...] = ()
+    task: str = "evalkit/plain"
+    model: str = "scripted/model"
+    source: str = str(KIT)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ("run", self.task, "--model", self.model, "--source", self.source, "--json", *self.options)
+
+
+REFUSED = [
+    Refused("unknown task", r"task evalkit/plian is unknown: .*did you mean evalkit/plain or .*\?", task="evalkit/plian"),
+    Refused("unknown provider", r"model nowhere/model is unknown: .*", model="nowhere/model"),
+    Refused("unknown eval option", r"eval_config has no key epoch; did you mean epochs.*\?", ("--eval-arg", "epoch=2")),
+    Refused("missing file", r"absent\.py is missing \(task absent\.py@plain\): .*", task="absent.py@plain"),
+    Refused(
+        "unresolvable packages",
+        r"packages refused \(click<7, click>8\): .*unsatisfiable.*",
+        ("--package", "click<7", "--package", "click>8"),
+    ),
+    Refused("secret that isn't set", r"no value for NEVER_SET_KEY: export it .*", ("--secret", "NEVER_SET_KEY")),
+    Refused("unreadable source", r"source /nowhere/at/all can't be packed: there is no such folder", source="/nowhere/at/all"),
+    Refused("unknown fleet option", r"--ec2-arg spto=true: spto: extra inputs .*", ("--ec2-arg", "spto=true")),
+    Refused("nobody to approve", r"a launch needs approval, .* auto_confirm=true .*", ("--ec2-arg", "auto_confirm=false")),
+    Refused("option that isn't built", r"this release can't do worker_setup .*", ("--ec2-arg", "worker_setup=setup.sh")),
+    Refused("place for logs that can't be", r"log_dir 'ftp://host' can't be used: .*", ("--log-dir", "ftp://host")),
+]  # fmt: skip
+each = pytest.mark.parametrize("row", REFUSED, ids=lambda row: row.what)
+
+
+def expect_refusal(done: Finished, row: Refused) -> None:
+    assert done.code == 2, done.err
+    assert done.out == "", "with --json stdout is for the one document"
+    *before, last = done.err.splitlines()
+    assert [line for line in before if not PROGRESS.match(line)] == []
+    assert re.fullmatch(f"error: {row.said}", last), last
+
+
+@pytest.fixture(scope="module")
+def cache(request: pytest.FixtureRequest) -> Path:
+    """A cache folder of the tests' own, with the kit's job environment in it: no other local cloud is in there."""
+    folder = Path(request.config.cache.mkdir("job-environments"))
+    kit_environment(folder)
+    return folder
+
+
+@each
+def test_a_refused_request_calls_its_own_cloud_off(row: Refused, cache: Path, tmp_path: Path) -> None:
+    """The cloud starts beside the planning, so that there is something to call off."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "AWS_", "FLEET_"))}
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    done = finish(
+        subprocess.Popen(
+            [sys.executable, "-m", "fleet.cli.main", *row.arguments, "--local-cloud"],
+            env={**kept, "FLEET_CACHE_DIR": str(cache), "TMPDIR": str(scratch), "NEVER_SET_KEY": ""},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+        )
+    )
+    expect_refusal(done, row)
+    assert processes_with(f"FLEET_CACHE_DIR={cache}") == []
+    assert list((cache / "local").glob("*")) == [], "neither a folder nor a lock"
+    assert [path.name for path in tmp_path.rglob("*")] == ["scratch"]
+
+
+@each
+def test_a_refused_request_leaves_no_trace_in_a_cloud_that_runs(row: Refused, cloud: CloudUnderTest) -> None:
+    before = everything(cloud)
+    expect_refusal(cloud.fleet(*row.arguments, "--local-cloud", NEVER_SET_KEY=""), row)
+    assert everything(cloud) == before
+
+
+def test_a_fleet_that_costs_money_is_not_launched_unasked(cloud: CloudUnderTest) -> None:
+    """An account of one's own: without --local-cloud, whose fleets need no approval."""
+    (row,) = (row for row in REFUSED if row.what == "nobody to approve")
+    before = everything(cloud)
+    plain = Refused(row.what, row.said)
+    expect_refusal(finish(cloud.start(*plain.arguments, **cloud.local.environment())), plain)
+    assert everything(cloud) == before
+
+
+def processes_with(variable: str) -> list[str]:
+    """Command lines of processes with this in their environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if variable.encode() in (process / "environ").read_bytes().split(b"\0"):
+                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found
+
+
+def everything(cloud: CloudUnderTest) -> dict[str, Any]:
+    """What there is in the cloud, by name or by number."""
+    parameters = cloud.aws("ssm").get_paginator("describe_parameters").paginate()
+    return {
+        "flow runs": cloud.prefect("flow_runs/count", {}),
+        "task runs": cloud.prefect("task_runs/count", {}),
+        "artifacts": cloud.prefect("artifacts/count", {}),
+        "deployments": cloud.prefect("deployments/count", {}),
+        "queues": cloud.aws("sqs").list_queues().get("QueueUrls", []),
+        "objects": [found["Key"] for found in cloud.aws("s3").list_objects_v2(Bucket=BUCKET).get("Contents", [])],
+        "parameters": [found["Name"] for page in parameters for found in page["Parameters"]],
+        "instances": [found["InstanceId"] for found in cloud.living_instances()],
+    }
