@@ -14,9 +14,9 @@ from fleet.importing import undisturbed
 def main() -> None:
     """Run the flow run to its end, as the engine does, exit codes included."""
     with undisturbed():
-        import prefect.flow_engine  # noqa: F401 - the two take nearly all of the time
-        import prefect.flows  # noqa: F401
         import prefect.engine
+        import prefect.flow_engine
+        import prefect.flows
     # By path: as a module it has been imported already, and runpy would warn of two copies.
     runpy.run_path(prefect.engine.__file__, run_name="__main__")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, cast
 
@@ -57,12 +56,10 @@ def nightly(file: str | None = None, variable: str = "nightly_eval") -> RunRepor
 def from_file(path: Path) -> ScheduledEval:
     """The eval that a file describes. ScheduleRefused."""
     try:
-        content = yaml.safe_load(path.read_text())
+        text = path.read_text()
     except OSError as error:
         raise ScheduleRefused(where=str(path), why=error.strerror or str(error)) from error
-    except yaml.YAMLError as error:
-        raise ScheduleRefused(where=str(path), why="it is neither YAML nor JSON") from error
-    return _scheduled(content, str(path))
+    return _scheduled(_parsed(text, str(path)), str(path))
 
 
 def from_variable(name: str) -> ScheduledEval:
@@ -70,7 +67,15 @@ def from_variable(name: str) -> ScheduledEval:
     value = cast("Any", Variable.get(name))
     if value is None:
         raise ScheduleRefused(where=f"the variable {name}", why="there is no such variable")
-    return _scheduled(json.loads(value) if isinstance(value, str) else value, f"the variable {name}")
+    where = f"the variable {name}"
+    return _scheduled(_parsed(value, where) if isinstance(value, str) else value, where)
+
+
+def _parsed(text: str, where: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ScheduleRefused(where=where, why="it is neither YAML nor JSON") from error
 
 
 def _scheduled(content: Any, where: str) -> ScheduledEval:
