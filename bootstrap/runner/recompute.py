@@ -25,20 +25,36 @@ from . import inside
 def main(arguments: list[str]) -> int:
     """Serve one merge. 0: answered; 1: the parent gave up before it asked."""
     log = read_eval_log(arguments[0], header_only=True)
+    trouble = import_code(log)
     line = sys.stdin.readline()
     if not line.endswith("\n"):
         return 1
     order = json.loads(line)
     with Path(order["records"]).open(encoding="utf-8") as records:
-        complete(log, (json.loads(record) for record in records), order)
+        complete(log, (json.loads(record) for record in records), order, trouble)
     write_eval_log(log, order["out"])
     return 0
 
 
-def complete(log: EvalLog, records: Iterable[dict[str, Any]], order: dict[str, Any]) -> None:
+def import_code(log: EvalLog) -> Exception | None:
+    """Import the task's file or package, so that the names in the header mean something. What it raised, if it did."""
+    try:
+        if log.eval.task_file and Path(log.eval.task_file).is_file():
+            inside.load_file(Path(log.eval.task_file).absolute())
+        elif log.eval.task_registry_name:
+            inside.lookup("task", log.eval.task_registry_name)
+    except Exception as error:  # noqa: BLE001 (the user's own code)
+        return error
+    return None
+
+
+def complete(
+    log: EvalLog, records: Iterable[dict[str, Any]], order: dict[str, Any], trouble: Exception | None = None
+) -> None:
     """Give a plan log the results, reductions, usage and status of the whole eval.
 
-    A metric that raises is what it is in a plain run: the log has status `error` and that error, and no results.
+    A metric that raises is what it is in a plain run: the log has status `error` and that error, and no results. `trouble`
+    is what the user's code raised when it was imported, which comes to the same.
     """
     samples: list[tuple[list[Any], EvalSample]] = []
     usage: list[tuple[int, dict[str, Any], dict[str, Any]]] = []
@@ -60,7 +76,7 @@ def complete(log: EvalLog, records: Iterable[dict[str, Any]], order: dict[str, A
     log.samples = [sample for _, sample in samples]
     if any(sample.error is None or sample.scores for sample in log.samples):
         try:
-            _recompute(log)
+            _recompute(log, trouble)
         except Exception as error:  # noqa: BLE001 (a user's metric may raise anything)
             log.results = log.reductions = None
             log.status = "error"
@@ -94,14 +110,10 @@ def _total(parts: Iterator[dict[str, Any]]) -> dict[str, ModelUsage]:
     return totals
 
 
-def _recompute(log: EvalLog) -> None:
-    """Inspect's own computation, once the names in the header mean something in this process.
-
-    Scorers and metrics of a package are found by their entry point; those of a task's file once it is imported; what is
-    defined where only the task itself looks, once the task is built.
-    """
-    if log.eval.task_file and Path(log.eval.task_file).is_file():
-        inside.load_file(Path(log.eval.task_file).absolute())
+def _recompute(log: EvalLog, trouble: Exception | None) -> None:
+    """Inspect's own computation. Metrics that are defined where only the task itself looks are known once it is built."""
+    if trouble is not None:
+        raise trouble
     try:
         recompute_metrics(log)
     except LookupError:

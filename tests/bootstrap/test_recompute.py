@@ -61,6 +61,27 @@ def test_metrics_that_only_the_tasks_file_knows_are_found(task: str, in_source: 
     assert [str(difference) for difference in compare(plain, tmp_path / "m.eval").differences] == []
 
 
+def test_a_tasks_file_that_no_longer_imports_costs_the_metrics_and_no_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is written all the same, with status error and what the import raised."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_metric.py").write_text((Path(__file__).parent / "own_metric.py").read_text())
+    plain = run("own_metric.py@in_the_file", tmp_path / "plain")
+    plan_log = plan("own_metric.py@in_the_file", tmp_path / "plan")
+    pairs = [(name, 1) for name in range(4)]
+    log = cut_job(plain, pairs, job_name(0), tmp_path)
+    (tmp_path / "own_metric.py").write_text("@task\ndef in_the_file(): import a_package_that_is_gone\nraise OSError(7)")
+
+    recompute = Recompute(own_environment(tmp_path))
+    report = merge(manifest(plan_log, [pairs]), plan_log, [log], tmp_path / "m.eval", recompute=recompute)
+
+    assert (report.status, report.samples, report.results) == ("error", 4, None)
+    assert report.error is not None
+    assert "task" in report.error
+    assert len(read_eval_log(str(tmp_path / "m.eval")).samples or []) == 4
+
+
 def fake_python(folder: Path, script: str) -> Path:
     """An interpreter that does as the script says."""
     python = folder / "python"

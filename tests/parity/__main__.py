@@ -85,7 +85,7 @@ def first_available(packages: Sequence[str]) -> str:
         try:
             resolve([package], None, None)
         except PackagesUnresolvable as error:
-            say(f"{package} is not to be had: {error.why}")
+            say(f"{package} can't be had here: {error.why.split(',')[0]}")
         else:
             return package
     return packages[-1]
