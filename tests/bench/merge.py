@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-JOBS = 500
+JOBS = 2000
 SAMPLE_BYTES = 205_000
 """Of a sample's JSON: a few dozen messages with their events."""
 
