@@ -10,13 +10,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleet.evals.plan import make_manifest
-from fleet.evals.source import SourceArchive, pack
-
 from bootstrap.environment import build, cache_folder, resolve
 from bootstrap.planner import plan_tasks
 from fleet.evals.documents import EnvironmentSpec, EvalManifest
+from fleet.evals.plan import make_manifest
 from fleet.evals.request import EvalRequest
+from fleet.evals.source import SourceArchive, pack
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import cast
 
-from fleet.aws.images import WorkerImage, check_image
 from prefect import flow
 
 from blocks.account import FleetAccount
 from blocks.ec2_config import Ec2Config
+from fleet.aws.images import WorkerImage, check_image
 
 
 @flow(name="check-ami", flow_run_name="check AMI in {config.region}")
