@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +15,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.flow_runs import pause_flow_run
 from prefect.input import RunInput
+from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from prefect.states import Cancelled
 
 from blocks.account import FleetAccount
@@ -44,7 +46,7 @@ from fleet.evals.report import EvalReport, RunReport, outcome_of
 from fleet.evals.request import EvalRequest
 from fleet.evals.site import Site
 from fleet.pool import runs as workers_of
-from fleet.pool.clean_up import Created, clean_up
+from fleet.pool.clean_up import Created, clean_up, close_intake
 from flows.artifacts import LiveArtifacts, show_estimate, show_report
 from flows.check_ami import check_ami
 from flows.collect_results import collect_results
@@ -87,7 +89,7 @@ def run_eval(
     check_log_dir(request.log_dir)
     check_secret_size(secret_values(request.secrets, worker_secrets))
 
-    with tempfile.TemporaryDirectory(prefix="inspect-fleet-plan-") as scratch:
+    with one_heartbeat(), tempfile.TemporaryDirectory(prefix="inspect-fleet-plan-") as scratch:
         plan = make_plan(request, config, Path(scratch))
         run = Run(site, plan, config, account)
         offer = make_estimate(run)
@@ -101,12 +103,19 @@ def run_eval(
                 prepare(run, request.secrets, worker_secrets)
                 launch(run, image, offer.workers)
                 watch(run, image)
+                run.dismiss()
+                listener.get().stage("Collecting results")
+                evals = collect_results(run.eval_ids, request.log_dir, config.region, account)
         except CancelledByPerson as cancelled:
             return cast("State[RunReport]", Cancelled(message=str(cancelled)))
-    listener.get().stage("Collecting results")
-    report = run.report(collect_results(run.eval_ids, request.log_dir, config.region, account))
+    report = run.report(evals)
     show_report(report)
     return report
+
+
+def one_heartbeat() -> AbstractContextManager[object]:
+    """The subflows live and die in this flow's process, under its heartbeat: their own would cost a second at each one's end."""
+    return temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None})
 
 
 class Run:
@@ -149,6 +158,12 @@ class Run:
         )
         for what in self.left:
             get_run_logger().warning("Left behind: %s", what)
+
+    def dismiss(self) -> None:
+        """Let the workers go while the results are collected: by themselves if the work is done, at once if it is given up."""
+        if self.why:
+            workers_of.stop(self.created.workers, why=self.why)
+        close_intake(self.site, self.created)
 
     def hold(self) -> None:
         """Renew the locks in time. LockHeld: another controller took an eval over, so this one must let go."""
@@ -292,7 +307,9 @@ def launch(run: Run, image: WorkerImage, count: int) -> None:
     run.created.workers += workers
     if run.order.secrets_parameter:
         run.created.parameters = True
-        provision_secrets(run.id, workers, run.secrets, run.worker_secrets, run.config, run.account)
+        without = provision_secrets(run.id, workers, run.secrets, run.worker_secrets, run.config, run.account)
+        for instance, why in without.items():
+            listener.get().warn(f"{instance} gets no secrets and is ended: {why}")
 
 
 def watch(run: Run, image: WorkerImage) -> None:

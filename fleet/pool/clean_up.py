@@ -67,7 +67,7 @@ def clean_up(
     """
     left: list[str] = []
     steps: tuple[Callable[[], list[str]], ...] = (
-        lambda: _close_intake(site, created),
+        lambda: close_intake(site, created),
         lambda: _end_workers(created, workers, grace=grace, why=why, clock=clock, sleep=sleep),
         lambda: _delete_parameters(site, created),
         lambda: _delete_queues(site, created),
@@ -81,8 +81,8 @@ def clean_up(
     return left
 
 
-def _close_intake(site: Site, created: Created) -> list[str]:
-    # A worker whose work queue is gone takes it as the end of the run.
+def close_intake(site: Site, created: Created) -> list[str]:
+    """Delete the work queue: a worker whose queue is gone takes it as the end of the run. AwsRefused."""
     if created.queues:
         site.queues.delete(created.queues.work)
     return []
