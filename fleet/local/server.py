@@ -15,6 +15,8 @@ import uvicorn
 from prefect.server.api.server import create_app
 from prefect.settings import get_current_settings
 
+from fleet.local.turns import take_turns
+
 
 class AnnouncedServer(uvicorn.Server):
     """A server that says on stdout when it answers."""
@@ -28,6 +30,7 @@ class AnnouncedServer(uvicorn.Server):
 def main(arguments: Sequence[str]) -> None:
     """Serve on the listening socket whose number is the argument, until a signal."""
     (fd,) = arguments
+    take_turns()
     api = get_current_settings().server.api
     config = uvicorn.Config(
         create_app(final=True),
