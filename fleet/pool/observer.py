@@ -290,6 +290,7 @@ class Observer:
             age=now - watch.born,
             missing_for=0.0 if watch.missing_since is None else now - watch.missing_since,
             over_for=0.0 if watch.over_since is None else now - watch.over_since,
+            asked=view.why if view else "",
             superseded=watch.superseded or newest.get(str(watch.run_id), EVER) > watch.launched_at,
         )
         limits = Limits(

@@ -37,6 +37,8 @@ class RunView:
     infrastructure: str | None
     """What it records as its infrastructure."""
     run: FlowRun
+    why: str = ""
+    """What its state says about itself."""
 
 
 class RunStates:
@@ -111,4 +113,10 @@ def view_of(run: FlowRun) -> RunView:
         rescheduled=run.empirical_policy.retry_type != "in_process",
         suspended=bool(state and state.state_details.pause_reschedule),
     )
-    return RunView(id=run.id, phase=phase, infrastructure=run.infrastructure_pid, run=run)
+    return RunView(
+        id=run.id,
+        phase=phase,
+        infrastructure=run.infrastructure_pid,
+        run=run,
+        why=(state.message or "") if state else "",
+    )

@@ -109,6 +109,8 @@ class Sight:
     """Seconds that the flow run has been CRASHED, FINAL or RELEASED."""
     superseded: bool = False
     """Whether a later launch works for the same flow run."""
+    asked: str = ""
+    """Why the flow run is to end, where whoever cancelled it said so."""
 
 
 class Settle(enum.Enum):
@@ -155,7 +157,7 @@ def _gone(sight: Sight, limits: Limits) -> Verdict:
                 return WATCH
             return Verdict(settle=Settle.CRASHED, over=True, why=departure(sight.instance))
         case Phase.CANCELLING:
-            return Verdict(settle=Settle.CANCELLED, over=True, why="cancelled; its instance is gone")
+            return Verdict(settle=Settle.CANCELLED, over=True, why=f"{_cancelled(sight)}; its instance is gone")
         case Phase.CRASHED if (
             sight.instance and sight.instance.reason_code in TAKEN_AWAY and sight.over_for < limits.grace
         ):
@@ -170,7 +172,9 @@ def _there(sight: Sight, limits: Limits) -> Verdict:
         return Verdict(terminate=True, why="a later launch works for its flow run")
     match sight.phase:
         case Phase.CANCELLING:
-            return Verdict(terminate=True, settle=Settle.CANCELLED, why="cancelled; its instance was terminated")
+            return Verdict(
+                terminate=True, settle=Settle.CANCELLED, why=f"{_cancelled(sight)}; its instance was terminated"
+            )
         case Phase.CANCELLED:
             return Verdict(terminate=True, why="its flow run was cancelled")
         case Phase.DELETED:
@@ -189,6 +193,10 @@ def _there(sight: Sight, limits: Limits) -> Verdict:
             return Verdict(terminate=True, settle=Settle.CRASHED, why="the instance was stopped from outside")
         case _:
             return WATCH
+
+
+def _cancelled(sight: Sight) -> str:
+    return f"cancelled ({sight.asked})" if sight.asked else "cancelled"
 
 
 def departure(instance: Instance | None) -> str:

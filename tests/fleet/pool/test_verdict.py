@@ -95,6 +95,14 @@ def test_the_two_end_together(row: Row) -> None:
     assert bool(found.why) == (found not in (WATCH, OVER))
 
 
+@pytest.mark.parametrize("instance", [UP, GONE])
+def test_whoever_cancelled_keeps_the_word(instance: Instance) -> None:
+    assert verdict(Sight(instance, Phase.CANCELLING, age=1, asked="no budget"), LIMITS).why.startswith(
+        "cancelled (no budget); "
+    )
+    assert verdict(Sight(instance, Phase.CANCELLING, age=1), LIMITS).why.startswith("cancelled; ")
+
+
 def test_a_missed_boot_says_its_deadline() -> None:
     found = verdict(Sight(UP, Phase.PENDING, age=1000), LIMITS)
     assert found.why.startswith("no boot within 900 s")
