@@ -6,7 +6,6 @@ import time
 from typing import cast
 from uuid import UUID
 
-from fleet.aws.identity import caller
 from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
@@ -14,6 +13,7 @@ from blocks.account import FleetAccount
 from blocks.ec2_config import Ec2Config
 from blocks.secrets import secret_values
 from fleet.aws.failures import AwsRefused
+from fleet.aws.identity import caller
 from fleet.evals.progress import WorkerFacts
 from fleet.evals.site import Site
 from fleet.pool.runs import look_at, stop
@@ -29,8 +29,8 @@ def provision_secrets(
     worker_secrets: str | None = None,
     config: Ec2Config = Ec2Config(),
     account: str = "default",
-) -> list[str]:
-    """Write one parameter for each of these workers' instances; answers the instances that got none.
+) -> dict[str, str]:
+    """Write one parameter for each of these workers' instances; answers those that got none, with the reason.
 
     Takes names, never values: parameters of a flow are shown to everybody. An instance whose parameter can't be written is
     asked to end and named; the others go on. Ends when every worker has an instance or is over.
@@ -38,14 +38,15 @@ def provision_secrets(
     site = cast("FleetAccount", FleetAccount.load(account)).site(config.region)
     values = secret_values(secrets, worker_secrets)
     account_id = caller(site.aws).account
-    waiting, without = set(workers), []
+    waiting = set(workers)
+    without: dict[str, str] = {}
     while waiting:
         for worker in look_at(sorted(waiting)):
             if worker.instance and not worker.over:
-                if not write_secrets.with_options(task_run_name=f"write {worker.instance}")(
+                if refused := write_secrets.with_options(task_run_name=f"write {worker.instance}")(
                     site, run, worker, values=_Hidden(values), account_id=account_id
                 ):
-                    without.append(worker.instance)
+                    without[worker.instance] = refused
                 waiting.discard(UUID(worker.run_id))
             elif not worker.phase.alive:
                 waiting.discard(UUID(worker.run_id))
@@ -68,8 +69,8 @@ class _Hidden:
 
 
 @task(name="write-secrets", persist_result=False, cache_policy=NO_CACHE)
-def write_secrets(site: Site, run: str, worker: WorkerFacts, *, values: _Hidden, account_id: str) -> bool:
-    """One instance's parameter, tagged with the instance's ARN so that only it can read it; False: it could not be written."""
+def write_secrets(site: Site, run: str, worker: WorkerFacts, *, values: _Hidden, account_id: str) -> str:
+    """One instance's parameter, tagged with the instance's ARN so that only it can read it; answers why it couldn't be written."""
     name = f"{site.secrets_of(run)}/{worker.instance}"
     arn = f"arn:aws:ec2:{site.region}:{account_id}:instance/{worker.instance}"
     try:
@@ -77,6 +78,6 @@ def write_secrets(site: Site, run: str, worker: WorkerFacts, *, values: _Hidden,
     except AwsRefused as refused:
         get_run_logger().error("%s gets no secrets and is ended: %s", worker.instance, refused)
         stop([UUID(worker.run_id)], why=f"its secrets could not be written: {refused}")
-        return False
+        return str(refused)
     get_run_logger().info("Wrote %s", name)
-    return True
+    return ""
