@@ -103,7 +103,7 @@ def test_an_instance_whose_secret_is_refused_is_ended_and_named_and_the_other_go
 ) -> None:
     secret = Secret()
     aws_edge.fault("PutParameter", code="AccessDeniedException", message="not for this one")
-    done = cloud.fleet(*secret.run(tmp_path), **{NAME: secret.value})
+    done = finish(cloud.start(*secret.run(tmp_path), **{NAME: secret.value}))
     assert done.code == 0, done.err
     (one,) = done.report["evals"]
     assert (one["samples_done"], one["missing"], done.report["left"]) == (6, 0, [])
@@ -124,7 +124,7 @@ def test_a_run_that_gets_no_secret_anywhere_ends_with_the_reason(
 ) -> None:
     secret = Secret()
     aws_edge.fault("PutParameter", code="AccessDeniedException", times=None)
-    done = cloud.fleet(*secret.run(tmp_path), **{NAME: secret.value})
+    done = finish(cloud.start(*secret.run(tmp_path), **{NAME: secret.value}))
     assert done.code in (1, 3)
     assert "secrets could not be written" in done.err + done.out
     assert secret.value not in done.err + done.out

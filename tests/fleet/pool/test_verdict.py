@@ -90,7 +90,7 @@ ROWS = [
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_the_two_end_together(row: Row) -> None:
-    found = verdict(Sight(row.instance, row.phase, superseded=row.superseded, **row.seconds), LIMITS)
+    found = verdict(Sight(row.instance, row.phase, superseded=row.superseded, asked="", **row.seconds), LIMITS)
     assert (found.terminate, found.settle, found.over) == (row.terminate, row.settle, row.over)
     assert bool(found.why) == (found not in (WATCH, OVER))
 
