@@ -81,8 +81,8 @@ class Guest:
         script.chmod(0o700)
         write_shims(self._folder / "bin", fifo=self._folder / FIFO, python=sys.executable)
         self._temporary = make_temporary(self._folder)
-        plugins = Path.home() / ".docker" / "cli-plugins"
-        if plugins.is_dir():  # `docker compose` is found through HOME, and HOME is the instance's own
+        plugins = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "cli-plugins"
+        if plugins.is_dir():  # `docker compose` is found through HOME, which is the instance's own; logins stay behind
             (self._folder / HOME / ".docker").mkdir(exist_ok=True)
             with contextlib.suppress(FileExistsError):
                 (self._folder / HOME / ".docker" / "cli-plugins").symlink_to(plugins)

@@ -52,8 +52,12 @@ def test_an_instance_sees_nothing_of_the_persons_environment(tmp_path: Path) -> 
     """No AWS keys, no Python path, no Prefect profile: what is there is named by AWS's services and by our contract."""
     from tests.fleet.local.conftest import start_host
 
+    docker = tmp_path / "docker"
+    (docker / "cli-plugins").mkdir(parents=True)
+    (docker / "config.json").write_text('{"auths": "person"}')
     own = start_host(
         tmp_path / "host",
+        DOCKER_CONFIG=str(docker),
         AWS_ACCESS_KEY_ID="AKIAPERSON",
         AWS_SECRET_ACCESS_KEY="person",
         AWS_PROFILE="person",
@@ -75,12 +79,13 @@ def test_an_instance_sees_nothing_of_the_persons_environment(tmp_path: Path) -> 
             "AWS_ENDPOINT_URL",
             "AWS_EC2_METADATA_SERVICE_ENDPOINT",
         }
-        assert not found.keys() & {"PYTHONPATH", "PREFECT_API_URL", "OPENAI_API_KEY"}
+        assert not found.keys() & {"PYTHONPATH", "PREFECT_API_URL", "OPENAI_API_KEY", "DOCKER_CONFIG"}
         assert "person" not in (home / "up").read_text().replace(str(tmp_path), "")
         assert found["FLEET_CACHE_DIR"] == "/shared/cache"
         assert found["UV_INDEX_STRATEGY"] == "first-index"
         assert found["HOME"] == str(home)
         assert len(found["TMPDIR"]) < 40
+        assert [path.name for path in (home / ".docker").iterdir()] == ["cli-plugins"], "Docker's plugins, no login"
         assert (home / "python").read_text().split() == [sys.executable, sys.prefix]
     finally:
         assert own.stop() == 0
