@@ -85,11 +85,13 @@ def run(as_json: bool, backend: str, local_cloud: bool, **options: Any) -> None:
     from fleet.cli.display import display_for
 
     request = request_from(options)
+    config = config_from(options["ec2_args"], local_cloud=local_cloud)
     with display_for() as display:
         if backend == "local":
+            for option in fleet_options(options, local_cloud=local_cloud):
+                display.warn(f"{option} has no effect with --backend local")
             report = _on_this_machine(request, display)
         else:
-            config = config_from(options["ec2_args"], local_cloud=local_cloud)
             report = _on_a_fleet(request, config, display, options, local_cloud=local_cloud)
     _show(report, as_json=as_json)
     sys.exit(report.exit_code)
@@ -139,6 +141,16 @@ def config_from(ec2_args: tuple[str, ...], *, local_cloud: bool) -> Ec2Config:
         return Ec2Config.model_validate({**(LOCAL_FLEET if local_cloud else {}), **given})
     except ValidationError as error:
         raise ArgumentRefused(option="--ec2-arg", text=" ".join(ec2_args), why=explain(error)) from error
+
+
+def fleet_options(options: dict[str, Any], *, local_cloud: bool) -> list[str]:
+    """The options given that only a fleet has."""
+    given = {
+        "--ec2-arg": options["ec2_args"],
+        "--local-cloud": local_cloud,
+        "--worker-secrets": options["worker_secrets"],
+    }
+    return [option for option, value in given.items() if value]
 
 
 def _on_this_machine(request: EvalRequest, display: Display) -> RunReport:

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,26 +79,43 @@ def cache(request: pytest.FixtureRequest) -> Path:
     return folder
 
 
-@each
-def test_a_refused_request_calls_its_own_cloud_off(row: Refused, cache: Path, tmp_path: Path) -> None:
-    """The cloud starts beside the planning, so that there is something to call off."""
+@pytest.fixture
+def alone(cache: Path, tmp_path: Path) -> Callable[..., Finished]:
+    """The command in an empty folder, with that cache and nothing of this process's configuration."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "AWS_", "FLEET_"))}
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    done = finish(
-        subprocess.Popen(
-            [sys.executable, "-m", "fleet.cli.main", *row.arguments, "--local-cloud"],
-            env={**kept, "FLEET_CACHE_DIR": str(cache), "TMPDIR": str(scratch), "NEVER_SET_KEY": ""},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
+
+    def run(*arguments: str) -> Finished:
+        return finish(
+            subprocess.Popen(
+                [sys.executable, "-m", "fleet.cli.main", *arguments],
+                env={**kept, "FLEET_CACHE_DIR": str(cache), "TMPDIR": str(scratch), "NEVER_SET_KEY": ""},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                cwd=tmp_path,
+            )
         )
-    )
-    expect_refusal(done, row)
+
+    return run
+
+
+@each
+def test_a_refused_request_calls_its_own_cloud_off(
+    row: Refused, alone: Callable[..., Finished], cache: Path, tmp_path: Path
+) -> None:
+    """The cloud starts beside the planning, so that there is something to call off."""
+    expect_refusal(alone(*row.arguments, "--local-cloud"), row)
     assert processes_with(f"FLEET_CACHE_DIR={cache}") == []
     assert list((cache / "local").glob("*")) == [], "neither a folder nor a lock"
+    assert [path.name for path in tmp_path.rglob("*")] == ["scratch"]
+
+
+@pytest.mark.parametrize("row", [row for row in REFUSED if "--ec2-arg" not in row.options], ids=lambda row: row.what)
+def test_this_machine_refuses_the_same(row: Refused, alone: Callable[..., Finished], tmp_path: Path) -> None:
+    expect_refusal(alone(*row.arguments, "--backend", "local"), row)
     assert [path.name for path in tmp_path.rglob("*")] == ["scratch"]
 
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from fleet.cli.arguments import ArgumentRefused, pairs
-from fleet.cli.run import RequestInvalid, config_from, request_from
+from fleet.cli.run import RequestInvalid, config_from, fleet_options, request_from
 from fleet.cli.run import run as command
 
 
@@ -93,6 +93,14 @@ def test_an_unknown_fleet_option_is_refused_by_name() -> None:
     with pytest.raises(ArgumentRefused, match=r"spto: extra inputs") as refusal:
         config_from(("spto=true",), local_cloud=False)
     assert refusal.value.exit_code == 2
+
+
+def test_options_that_only_a_fleet_has_are_told_apart() -> None:
+    """On this machine they are named in a warning: a command is often tried there first, with all its options."""
+    plain = options(ec2_args=(), worker_secrets=None)
+    assert fleet_options(plain, local_cloud=False) == []
+    given = {**plain, "ec2_args": ("spot=true",), "worker_secrets": "keys"}
+    assert fleet_options(given, local_cloud=True) == ["--ec2-arg", "--local-cloud", "--worker-secrets"]
 
 
 @pytest.mark.parametrize("arguments", [[], ["a/b"], ["a/b", "--model", "m/n", "--backend", "moon"]])
