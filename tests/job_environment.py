@@ -29,4 +29,4 @@ def kit_environment(folder: Path) -> JobEnvironment:
 def kit_request(*tasks: str, **fields: object) -> EvalRequest:
     """A request for tasks of the kit (by bare name, or `file.py@task`) with its scripted model."""
     named = [task if "@" in task or "/" in task else f"evalkit/{task}" for task in tasks]
-    return EvalRequest.model_validate({"tasks": named, "models": ["scripted/model"], **fields})
+    return EvalRequest.model_validate({"tasks": named, "models": ["kit/model"], **fields})

@@ -16,7 +16,7 @@ def test_a_request_runs_as_plain_inspect_would(environment: JobEnvironment, tmp_
     lines: list[str] = []
     request = kit_request("epochal", "failing", eval_config={"message_limit": 9}, tags=["local"])
     good, bad = run_plain(request, environment, str(tmp_path / "logs"), tmp_path / "work", say=lines.append)
-    assert (good.task, good.model, good.status) == ("evalkit/epochal", "scripted/model", "success")
+    assert (good.task, good.model, good.status) == ("evalkit/epochal", "kit/model", "success")
     log = read_eval_log(good.log)
     assert Path(good.log).parent == tmp_path / "logs"
     assert log.eval.config.message_limit == 9

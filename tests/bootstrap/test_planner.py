@@ -25,7 +25,7 @@ def header(plan: TaskPlan) -> EvalSpec:
 @pytest.fixture(scope="module")
 def plans(environment: JobEnvironment, tmp_path_factory: pytest.TempPathFactory) -> dict[str, TaskPlan]:
     """Every kind of task, with two models, planned in one process."""
-    request = kit_request(*TASKS, models=["scripted/a", "scripted/b"])
+    request = kit_request(*TASKS, models=["kit/a", "kit/b"])
     tasks = [
         *request.tasks,
         TaskSpec(name="evalkit/odd_ids", sample_ids=["a*", "01", "odd_ids:x"]),
@@ -34,7 +34,7 @@ def plans(environment: JobEnvironment, tmp_path_factory: pytest.TempPathFactory)
     request = request.model_copy(update={"tasks": tasks})
     made = plan_tasks(request, environment, tmp_path_factory.mktemp("plans"))
     assert len(made) == len(tasks) * 2
-    assert [plan.model.name for plan in made[:2]] == ["scripted/a", "scripted/b"]
+    assert [plan.model.name for plan in made[:2]] == ["kit/a", "kit/b"]
     names = [*TASKS, "some odd ids", "some"]
     return dict(zip(names, made[::2], strict=True)) | {"plain, other model": made[1]}
 
@@ -83,7 +83,7 @@ def test_what_the_job_environment_refuses_comes_back_as_its_own_error(
     environment: JobEnvironment, tmp_path: Path
 ) -> None:
     """All refusals are tried where they are made, in `runner/test_tasks.py`; here, that they arrive."""
-    needs_key = ModelSpec(name="scripted/m", args={"needs_key": "KIT_KEY"})
+    needs_key = ModelSpec(name="kit/m", args={"needs_key": "KIT_KEY"})
     cases = [
         (kit_request("plane"), TaskUnknown, "did you mean evalkit/plain"),
         (kit_request("plain", models=[needs_key]), PrerequisiteRefused, "KIT_KEY not set$"),
@@ -96,7 +96,7 @@ def test_what_the_job_environment_refuses_comes_back_as_its_own_error(
 
 
 def test_keys_reach_the_provider_and_no_file(environment: JobEnvironment, tmp_path: Path) -> None:
-    needs_key = ModelSpec(name="scripted/m", args={"needs_key": "KIT_KEY"})
+    needs_key = ModelSpec(name="kit/m", args={"needs_key": "KIT_KEY"})
     env = {"PATH": os.environ["PATH"], "KIT_KEY": "only-in-memory"}
     [plan] = plan_tasks(kit_request("plain", models=[needs_key]), environment, tmp_path, env=env)
     assert plan.sample_ids

@@ -108,7 +108,7 @@ def test_a_pool_of_runners_does_all_kinds_of_jobs(
     [failing] = answers["failing"]
     errors = {record.id: record.error for record in failing.result.samples if record.error}
     assert errors.keys() == {"w1", "w4"}
-    usage = [answer.result.model_usage["scripted/model"]["total_tokens"] for answer in answers["plain"]]
+    usage = [answer.result.model_usage["kit/model"]["total_tokens"] for answer in answers["plain"]]
     assert sum(usage) == sum(len(f"say word{n}") + len(f"word{n}") for n in range(10))
     assert {record.id for record in answers["growing"][0].result.samples} == {
         *(f"w{n}" for n in range(3)),
@@ -193,7 +193,7 @@ def test_where_a_fork_isnt_safe_runners_are_processes_of_their_own(
     """A package that leaves a thread running would deadlock forked runners, now and then. Refusals by rate are counted."""
     limited = manifests["plain"].model_copy(
         update={
-            "model": ModelSpec(name="scripted/limited", args={"refusals": 2}),
+            "model": ModelSpec(name="kit/limited", args={"refusals": 2}),
             "generate_config": {"max_retries": 3},
         }
     )

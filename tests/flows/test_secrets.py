@@ -42,7 +42,7 @@ class Secret:
         digest = hashlib.sha256(self.value.encode()).hexdigest()
         task = ("evalkit/keyed", "-T", f"name={NAME}", "-T", f"digest={digest}", "-T", "count=6")
         fleet = ("--ec2-arg", "max_workers=2", "--samples-per-job", "1", "--local-cloud", "--json")
-        source = ("--model", "scripted/model", "--source", str(KIT))
+        source = ("--model", "kit/model", "--source", str(KIT))
         return ("run", *task, *source, "--secret", NAME, *fleet, "--log-dir", str(log_dir))
 
 
@@ -61,11 +61,12 @@ def test_a_secret_that_comes_late_is_waited_for_and_is_nowhere_afterwards(
     scratch.mkdir()
     listen_for(secret, aws_edge)
     # Not written within so many seconds, and not before both instances have asked in vain: machines differ in speed.
-    aws_edge.fault("PutParameter", delay=HELD_BACK_S, code="ThrottlingException", times=None)
+    aws_edge.fault("PutParameter", match=secret.value, delay=HELD_BACK_S, code="ThrottlingException", times=None)
     command = cloud.start(*secret.run(logs), **{NAME: secret.value, "TMPDIR": str(scratch)})
     workers = until("two workers", lambda: both(cloud), seconds=60)
     until("both await a retry", lambda: [states(cloud, one)[-1] for one in workers] == ["AwaitingRetry"] * 2)
-    heard = aws_edge.hits()[0]
+    heard, held_back = aws_edge.hits()
+    assert held_back, "a request that carries the value is told by it"
     aws_edge.clear()
     listen_for(secret, aws_edge)
 

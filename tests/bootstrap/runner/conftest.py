@@ -24,7 +24,7 @@ def what(kit: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, 
     """An eval as the runner takes it, started in the kit's folder."""
     monkeypatch.chdir(KIT)
 
-    def made(task: str, args: dict[str, Any] | None = None, model: str = "scripted/m", **fields: Any) -> dict[str, Any]:
+    def made(task: str, args: dict[str, Any] | None = None, model: str = "kit/m", **fields: Any) -> dict[str, Any]:
         return {
             "task": {"name": task, "args": args or {}, "sample_ids": []},
             "model": {"name": model, "args": {}, "base_url": None, "roles": {}},

@@ -35,7 +35,7 @@ class Refused:
     """Regular expression of the whole line, after `error: `."""
     options: tuple[str, ...] = ()
     task: str = "evalkit/plain"
-    model: str = "scripted/model"
+    model: str = "kit/model"
     source: str = str(KIT)
 
     @property
