@@ -1,4 +1,4 @@
-"""The lease of one message: renewed each third of its length, so that two renewals may fail before others see the job."""
+"""The lease of one message: renewed each quarter of its length, so that two renewals may fail before others see the job."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class Lease:
         self._say = say
 
     async def keep(self) -> None:
-        """Renew until cancelled, or lost. A renewal that fails for another reason is tried again a third later."""
+        """Renew until cancelled, or lost. A renewal that fails for another reason is tried again a quarter later."""
         while not self.lost:
-            await self._clockwork.sleep(self._seconds / 3)
+            await self._clockwork.sleep(self._seconds / 4)
             await self._ask(self._queues.extend, self._seconds)
 
     async def done(self) -> None:

@@ -158,7 +158,7 @@ class WorkerOrder(Wire):
     needs_docker: bool = False
     concurrency: int = Field(default=32, ge=1)
     lease_seconds: int = Field(default=60, ge=5, le=43_200)
-    """How long a job stays hidden from other workers; renewed each third of it."""
+    """How long a job stays hidden from other workers; renewed each quarter of it."""
     idle_seconds: int = Field(default=60, ge=1)
     """Seconds without a job after which the worker ends."""
     worker_user: str = "root"
