@@ -17,9 +17,17 @@ FINAL = frozenset(
         # Ours: the job environment or the task gives other samples than were planned.
         "SampleAbsent",
         "SampleChanged",
-        "TaskGone",
+        # What a runner refuses, by the names of `bootstrap.refusals`: it builds the task as the planner did.
+        "ConfigKeyUnknown",
+        "ConfigValueRefused",
+        "FileMissing",
+        "ModelUnknown",
+        "PrerequisiteRefused",
+        "SampleUnknown",
+        "SolverUnknown",
+        "TaskArgsRefused",
         "TaskRefused",
-        "InspectMismatch",
+        "TaskUnknown",
         # The user's code or settings: they will be the same the next time.
         "PrerequisiteError",
         "ImportError",

@@ -13,6 +13,7 @@ from bootstrap.refusals import KINDS, refusal
 from bootstrap.runner.refusal import Refused
 from bootstrap.runner.settings import call, eval_settings, job_settings
 from bootstrap.runner.tasks import Built, build
+from fleet.evals.attempts import FINAL
 
 What = Callable[..., dict[str, Any]]
 RUNNER = Path(__file__).parents[3] / "bootstrap" / "runner"
@@ -81,6 +82,7 @@ def test_every_refusal_of_the_runner_has_its_error() -> None:
     }
     assert named >= {"TaskUnknown", "ModelUnknown", "ConfigKeyUnknown"}
     assert named - of_jobs <= KINDS.keys()
+    assert KINDS.keys() | of_jobs <= FINAL, "a refusal is the same at each attempt"
 
 
 def test_the_runner_is_written_for_every_python_of_inspect() -> None:
