@@ -73,7 +73,7 @@ def make_order(
         image=image,
         root_device=root_device,
         user_data=user_data(environment, configuration.command or "", max_hours=configuration.max_hours),
-        tags=tags_of(
+        tags=instance_tags(
             {**configuration.labels, **configuration.tags},
             name=configuration.name or f"flow run {flow_run_id[:8]}",
             flow_run_id=flow_run_id,
@@ -91,12 +91,14 @@ def places(configuration: EC2JobConfiguration) -> tuple[Candidate, ...]:
     return candidates(configuration.instance_types, configuration.subnets, configuration.market)
 
 
-def tags_of(given: Mapping[str, str], *, name: str, flow_run_id: str, pool_id: str, launched_by: str) -> dict[str, str]:
+def instance_tags(
+    given: Mapping[str, str], *, name: str, flow_run_id: str, pool_id: str, launched_by: str
+) -> dict[str, str]:
     """All tags of an instance, as AWS takes them; what finds it again can't be overridden by what is given."""
     tags = {
         "Name": name,
+        "LaunchedBy": launched_by,  # a run says who asked for it; the pool worker is meant only where nobody does
         **given,
-        "LaunchedBy": launched_by,
         FLOW_RUN_TAG: flow_run_id,
         POOL_TAG: pool_id,
     }

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.pool.order import FLOW_RUN_TAG, POOL_TAG, tags_of
+from fleet.pool.order import FLOW_RUN_TAG, POOL_TAG, instance_tags
 from fleet.pool.settings import PoolSettings, SettingRefused
 from fleet.pool.setup import JobVariableUnknown, base_job_template
 from fleet.pool.worker import EC2Worker
@@ -14,10 +14,19 @@ from fleet.pool.worker import EC2Worker
 
 @given(st.dictionaries(st.text(max_size=200), st.text(max_size=400), max_size=8), st.text(max_size=400))
 def test_tags_fit_whatever_people_name_their_things(given_tags: dict[str, str], name: str) -> None:
-    tags = tags_of(given_tags, name=name, flow_run_id="run", pool_id="pool", launched_by="me")
-    assert (tags[FLOW_RUN_TAG], tags[POOL_TAG], tags["LaunchedBy"]) == ("run", "pool", "me")
+    tags = instance_tags(given_tags, name=name, flow_run_id="run", pool_id="pool", launched_by="me")
+    assert (tags[FLOW_RUN_TAG], tags[POOL_TAG]) == ("run", "pool")
     assert all(len(key) <= 128 and len(value) <= 256 for key, value in tags.items())
     assert not any(character in text for pair in tags.items() for text in pair for character in "<>&;\"'\0")
+
+
+def test_a_run_s_own_word_on_who_started_it_outweighs_the_pool_workers() -> None:
+    def launched_by(**given_tags: str) -> str:
+        tags = instance_tags(given_tags, name="n", flow_run_id="run", pool_id="pool", launched_by="pool-worker")
+        return tags["LaunchedBy"]
+
+    assert launched_by(LaunchedBy="alice") == "alice"
+    assert launched_by() == "pool-worker"
 
 
 def test_settings_come_from_the_pool_workers_environment() -> None:
