@@ -10,6 +10,7 @@ from uuid import UUID
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, FlowRunFilterTags
 from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelling
@@ -70,11 +71,16 @@ def look_at(run_ids: Sequence[UUID], *, now: datetime.datetime | None = None) ->
 
 def of_run(run: str) -> list[UUID]:
     """Every worker that was started for a run, also those whose starter died before it could write them down."""
+    tagged = FlowRunFilter(tags=FlowRunFilterTags(all_=[run_tag(run)]))
+    found: list[UUID] = []
     with get_client(sync_client=True) as client:
-        found = client.read_flow_runs(
-            flow_run_filter=FlowRunFilter(tags=FlowRunFilterTags(all_=[run_tag(run)])), limit=PAGE
-        )
-    return [worker.id for worker in found]
+        while True:
+            page = client.read_flow_runs(
+                flow_run_filter=tagged, sort=FlowRunSort.ID_DESC, limit=PAGE, offset=len(found)
+            )
+            found += [worker.id for worker in page]
+            if len(page) < PAGE:
+                return found
 
 
 def run_tag(run: str) -> str:
