@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from fleet.aws.objects import ObjectAbsent, Objects
@@ -80,9 +82,22 @@ def test_a_released_eval_is_free_and_anothers_lock_stays() -> None:
 
 def test_of_two_that_take_over_at_once_one_wins() -> None:
     """Both read the expired lock; the conditional put lets one replace it."""
-    bucket = FakeBucket()
+    bucket = Overtaken()
     a_lock(bucket, "run-1").take(now=0)
-    key = Layout("p").lock("eval-1")
-    _, etag = bucket.get_tagged(key)
-    assert bucket.replace(key, b"{}", etag)
-    assert not bucket.replace(key, b"{}", etag)
+    bucket.overtaker = lambda: a_lock(bucket, "run-2").take(now=HOLD_S)
+    with pytest.raises(LockHeld):
+        a_lock(bucket, "run-3").take(now=HOLD_S)
+    a_lock(bucket, "run-2").take(now=HOLD_S + 1)
+
+
+class Overtaken(FakeBucket):
+    """Lets another act between a read of the lock and what is made of it."""
+
+    overtaker: Callable[[], None] | None = None
+
+    def get_tagged(self, key: str) -> tuple[bytes, str]:
+        seen = super().get_tagged(key)
+        act, self.overtaker = self.overtaker, None
+        if act:
+            act()
+        return seen
