@@ -1,4 +1,4 @@
-"""Where fleets run: the names of an account's resources, kept in one Prefect block that `fleet setup` writes."""
+"""Where fleets run: the names of an account's resources, kept in one Prefect block."""
 
 from __future__ import annotations
 
