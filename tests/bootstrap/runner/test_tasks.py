@@ -37,8 +37,8 @@ REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], str, str]] = {
     "no such argument": (("plain", {"cuont": 1}), {}, "TaskArgsRefused", "takes no cuont; did you mean count"),
     "an argument missing": (("picky",), {}, "TaskArgsRefused", "missing a required argument: 'needed'"),
     "a task that raises": (("unbuildable",), {}, "TaskRefused", "ValueError: this task never gets built"),
-    "no such provider": (("plain", {}, "scribted/m"), {}, "ModelUnknown", "did you mean scripted"),
-    "a model without provider": (("plain", {}, "scripted"), {}, "ModelUnknown", "named provider/model"),
+    "no such provider": (("plain", {}, "kitt/m"), {}, "ModelUnknown", "did you mean kit"),
+    "a model without provider": (("plain", {}, "kit"), {}, "ModelUnknown", "named provider/model"),
     "no such solver": (("plain",), {"solver": {"name": "generat", "args": {}}}, "SolverUnknown", "mean generate"),
     "no such solver file": (("plain",), {"solver": {"name": "no.py@s", "args": {}}}, "FileMissing", "no.py"),
     "no such generate key": (
