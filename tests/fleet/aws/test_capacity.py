@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,8 +13,6 @@ from fleet.aws.capacity import (
     OUT_OF_CAPACITY,
     OVER_QUOTA,
     Candidate,
-    LaunchRefused,
-    LaunchTooSlow,
     Next,
     NoCapacity,
     Refusal,
@@ -110,16 +106,3 @@ def test_no_capacity_shows_what_was_tried_and_what_ec2_said() -> None:
         "c7i.4xlarge  subnet-1  spot       InsufficientInstanceCapacity: none left",
         "m7i.large    default   on-demand  VcpuLimitExceeded",
     ]
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        NoCapacity(region="r", refusals=REFUSALS[:1]),
-        LaunchRefused(region="r", refusals=REFUSALS),
-        LaunchTooSlow(region="r", refusals=REFUSALS, seconds=300.0),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_errors_survive_the_way_between_processes(error: Exception) -> None:
-    assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301

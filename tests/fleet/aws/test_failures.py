@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pickle
-
 import pytest
 from botocore.exceptions import (
     BotoCoreError,
@@ -97,14 +95,6 @@ def test_a_refused_argument_is_not_quoted() -> None:
 
 def test_credentials_say_what_helps() -> None:
     assert "aws sso login" in str(refused(client_error("ExpiredToken"), service="sts"))
-
-
-@pytest.mark.parametrize("kind", [AwsRefused, Throttled, Denied, CredentialsBad, Unreachable])
-def test_each_survives_a_move_between_processes(kind: type[AwsRefused]) -> None:
-    refusal = kind(service="s3", operation="GetObject", code="X", target="s3://b/k", why="so")
-    again = pickle.loads(pickle.dumps(refusal))  # noqa: S301 - our own bytes
-    assert type(again) is kind
-    assert str(again) == str(refusal)
 
 
 def test_other_errors_pass_through() -> None:

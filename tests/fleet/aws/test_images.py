@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
@@ -21,7 +20,6 @@ from fleet.aws.images import (
     check_image,
 )
 from fleet.aws.session import Aws
-from fleet.errors import RequestRefused
 from tests.fleet.aws.conftest import REGION, fail, reply
 
 DEFAULT = "/inspect-fleet/worker-image"
@@ -257,20 +255,3 @@ def test_a_question_that_was_not_answered_is_no_verdict_on_the_image(
         check_image(aws, requested=parameter, default_parameter=DEFAULT, instance_types=X86)
     assert type(caught.value) is kind
     assert REGION in str(caught.value)
-
-
-ERRORS = [
-    AmiParameterMissing(parameter="/p", ami="", region=REGION, why="w"),
-    AmiAbsent(parameter="", ami=UNKNOWN, region=REGION, why="w"),
-    AmiNotReady(parameter="/p", ami=UNKNOWN, region=REGION, why="w", state="failed", reason="r"),
-    AmiWrongArchitecture(parameter="/p", ami=UNKNOWN, region=REGION, why="w", architecture="arm64", misfits=("a", "b")),
-    InstanceTypeUnknown(instance_types=("a",), region=REGION, why="w"),
-]
-
-
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_the_errors_survive_a_move_between_processes(error: RequestRefused) -> None:
-    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
-    assert type(again) is type(error)
-    assert str(again) == str(error)
-    assert error.exit_code == 2

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -190,8 +189,3 @@ def test_an_artifact_is_named_by_its_content_and_put_once(bucket: Objects, tmp_p
     assert names == {hashlib.sha256(b"source").hexdigest()}
     assert bucket.get(layout.artifact(names.pop())) == b"source"
     assert len(puts) == 1
-
-
-def test_the_errors_survive_a_move_between_processes() -> None:
-    again = pickle.loads(pickle.dumps(ObjectAbsent(uri="s3://b/k")))  # noqa: S301 - our own bytes
-    assert str(again) == "no object at s3://b/k"

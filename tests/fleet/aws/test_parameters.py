@@ -335,17 +335,3 @@ def test_silence_ends_with_its_block_and_spares_warnings_and_other_threads(caplo
             other.submit(log.debug, "elsewhere").result()
     log.debug("after")
     assert [record.message for record in caplog.records] == ["warned", "elsewhere", "after"]
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        SecretsTooLarge(size=5000, largest="K", largest_size=4990),
-        ParameterNotReady(parameter="/p", code="ParameterNotFound", why=""),
-        SecretUnreadable(parameter="/p"),
-    ],
-)
-def test_the_errors_survive_a_move_between_processes(error: Exception) -> None:
-    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
-    assert type(again) is type(error)
-    assert str(again) == str(error)

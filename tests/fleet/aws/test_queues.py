@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pickle
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -199,13 +197,3 @@ def test_batches_keep_all_messages_in_order_and_the_limits(bodies: list[str]) ->
     for batch in made:
         assert 1 <= len(batch) <= BATCH
         assert len(batch) == 1 or sum(len(body.encode()) for body in batch) <= BATCH_BYTES
-
-
-def test_the_errors_survive_a_move_between_processes() -> None:
-    for error in (
-        LeaseLost(queue="q", code="MessageNotInflight"),
-        QueueGone(service="sqs", operation="ReceiveMessage", code="QueueDoesNotExist", target="q", why=""),
-    ):
-        again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
-        assert type(again) is type(error)
-        assert str(again) == str(error)
