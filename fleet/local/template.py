@@ -26,7 +26,6 @@ RELEASES = ("prefect", "prefect-aws")
 """The packages whose tables and block types are in a database."""
 
 SHAPING = (
-    "prefect.yaml",
     "flows/*.py",
     "blocks/*.py",
     "fleet/evals/documents.py",
@@ -39,7 +38,7 @@ SHAPING = (
     "fleet/pool/worker.py",
     "fleet/wire.py",
 )
-"""The files whose content shows in pools, blocks, deployments and their forms."""
+"""The files whose content shows, beside that of `deployments_file()`, in pools, blocks, deployments and their forms."""
 
 KEPT = 3
 """Databases of each kind that stay: with several checkouts on one machine each finds its own."""
@@ -51,16 +50,18 @@ class Templates:
 
     folder: Path
     code: Path
+    deployments: Path
+    """The file that `deploy` applies."""
     releases: tuple[str, ...]
 
     def path(self, kind: Kind) -> Path:
         """Where the database of this kind is, or would be."""
         digest = hashlib.sha256("\n".join(self.releases).encode())
         if kind == "cloud":
-            for pattern in SHAPING:
-                for file in sorted(self.code.glob(pattern)):
-                    content = hashlib.sha256(file.read_bytes()).hexdigest()
-                    digest.update(f"{file.relative_to(self.code)} {content}\n".encode())
+            shaping = [file for pattern in SHAPING for file in sorted(self.code.glob(pattern))]
+            for file in (self.deployments, *shaping):
+                content = hashlib.sha256(file.read_bytes()).hexdigest()
+                digest.update(f"{file.name} {content}\n".encode())
         return self.folder / f"{kind}-{digest.hexdigest()[:16]}.db"
 
     def copy_to(self, database: Path) -> Kind | None:
@@ -90,7 +91,12 @@ class Templates:
 def templates(cache: Path) -> Templates:
     """The templates for the code that runs now."""
     releases = tuple(f"{package} {importlib.metadata.version(package)}" for package in RELEASES)
-    return Templates(folder=cache / "templates", code=code_folder(), releases=(f"fleet {fleet.__version__}", *releases))
+    return Templates(
+        folder=cache / "templates",
+        code=code_folder(),
+        deployments=deployments_file(),
+        releases=(f"fleet {fleet.__version__}", *releases),
+    )
 
 
 def code_folder() -> Path:

@@ -15,8 +15,16 @@ from fleet.local.template import KEPT, Kind, Templates
 def kept(tmp_path: Path) -> Templates:
     (tmp_path / "code" / "flows").mkdir(parents=True)
     (tmp_path / "code" / "flows" / "one.py").write_text("a flow")
-    (tmp_path / "code" / "prefect.yaml").write_text("deployments")
-    return Templates(folder=tmp_path / "templates", code=tmp_path / "code", releases=("prefect 1",))
+    (tmp_path / "code" / "elsewhere").mkdir()
+    (tmp_path / "code" / "elsewhere" / "prefect.yaml").write_text("deployments")
+    return a_kit(tmp_path, "prefect 1")
+
+
+def a_kit(folder: Path, *releases: str) -> Templates:
+    code = folder / "code"
+    return Templates(
+        folder=folder / "templates", code=code, deployments=code / "elsewhere" / "prefect.yaml", releases=releases
+    )
 
 
 def database(path: Path, row: str) -> Path:
@@ -64,6 +72,13 @@ def test_a_changed_flow_needs_new_deployments_but_not_new_tables(kept: Templates
     assert kept.path("cloud") != cloud
 
 
+def test_changed_deployments_need_a_new_database_wherever_their_file_lies(kept: Templates) -> None:
+    """In an installed package it lies inside a room."""
+    before = kept.path("cloud")
+    kept.deployments.write_text("other deployments")
+    assert kept.path("cloud") != before
+
+
 def test_a_file_that_shapes_no_deployment_changes_nothing(kept: Templates) -> None:
     before = kept.path("cloud")
     (kept.code / "README.md").write_text("new")
@@ -71,7 +86,7 @@ def test_a_file_that_shapes_no_deployment_changes_nothing(kept: Templates) -> No
 
 
 def test_another_prefect_needs_new_tables(kept: Templates, tmp_path: Path) -> None:
-    other = Templates(folder=kept.folder, code=kept.code, releases=("prefect 2",))
+    other = a_kit(tmp_path, "prefect 2")
     assert other.path("tables") != kept.path("tables")
     kept.keep("tables", database(tmp_path / "a.db", "tables"))
     assert other.copy_to(tmp_path / "new.db") is None
