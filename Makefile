@@ -13,8 +13,8 @@ env: $(READY) ## Make the virtual environment
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Inspect Fleet needs Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
-	@grep -A 40 '^uv==' requirements.lock | sed -n '1p;/^    --hash/p;/^    #/q' > $(VENV)/uv.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(VENV)/uv.lock
+	@grep -A 40 '^uv==' requirements.lock | sed -n '1p;/^    --hash/p;/^    #/q' > $(VENV)/uv.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(VENV)/uv.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@
@@ -26,7 +26,7 @@ test: $(READY) ## All tests: fast ones first, then whole runs on the local cloud
 	$(BIN)/python -m pytest -m "not cloud and not docker and not browser"
 	$(BIN)/python -m pytest -m "cloud or docker or browser"
 
-test-fast: $(READY) ## Tests that start no server
+test-fast: $(READY) ## Tests that start no Prefect server and no local cloud
 	$(BIN)/python -m pytest -m "not cloud and not docker and not browser"
 
 check: $(READY) ## Format, lint, types, rooms, shell scripts
@@ -53,4 +53,4 @@ lock: $(READY) ## Resolve the dependencies again
 	  --no-header --quiet --upgrade -o requirements.lock
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis logs dist *.egg-info
