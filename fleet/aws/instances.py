@@ -152,14 +152,14 @@ class Instances:
 
     def run(self, order: LaunchOrder, candidate: Candidate) -> Instance:
         """Ask once for one instance; no retries of botocore's."""
-        with calling("EC2", f"{candidate.instance_type} in {self.region}"):
+        with calling("ec2", f"{candidate.instance_type} in {self.region}"):
             answer = self.aws.ec2_once.run_instances(**launch_arguments(order, candidate))
         return _seen(answer["Instances"][0], self.region)
 
     def find(self, tags: Mapping[str, str]) -> list[Instance]:
         """All instances with these tags, also those that ended within about the last hour."""
         pages = self.aws.ec2.get_paginator("describe_instances")
-        with calling("EC2", f"instances in {self.region}"):
+        with calling("ec2", f"instances in {self.region}"):
             return [
                 _seen(found, self.region)
                 for page in pages.paginate(
@@ -173,7 +173,7 @@ class Instances:
     def get(self, instance_id: str) -> Instance | None:
         """One instance; None where EC2 doesn't know it: for some seconds after its launch, and an hour after its end."""
         try:
-            with calling("EC2", f"{instance_id} in {self.region}"):
+            with calling("ec2", f"{instance_id} in {self.region}"):
                 answer = self.aws.ec2.describe_instances(InstanceIds=[instance_id])
         except AwsRefused as refused:
             if refused.code in UNKNOWN_INSTANCE:
@@ -191,7 +191,7 @@ class Instances:
 
     def _terminate(self, ids: Sequence[str]) -> set[str]:
         try:
-            with calling("EC2", f"{', '.join(ids)} in {self.region}"):
+            with calling("ec2", f"{', '.join(ids)} in {self.region}"):
                 self.aws.ec2.terminate_instances(InstanceIds=list(ids))
         except AwsRefused as refused:
             if refused.code not in UNKNOWN_INSTANCE:
@@ -204,7 +204,7 @@ class Instances:
 
     def root_device(self, image: str) -> str:
         """The name of the image's root volume."""
-        with calling("EC2", f"{image} in {self.region}"):
+        with calling("ec2", f"{image} in {self.region}"):
             answer = self.aws.ec2.describe_images(ImageIds=[image])
         return next((found["RootDeviceName"] for found in answer["Images"] if found.get("RootDeviceName")), "/dev/xvda")
 

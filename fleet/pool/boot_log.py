@@ -16,7 +16,7 @@ def tail(aws: Aws, log_folder: str | None, instance_id: str) -> str | None:
     bucket, _, folder = log_folder.removeprefix("s3://").partition("/")
     key = f"{folder.strip('/')}/{instance_id}/boot.log"
     try:
-        with calling("S3", f"s3://{bucket}/{key}"):
+        with calling("s3", f"s3://{bucket}/{key}"):
             found = aws.s3.get_object(Bucket=bucket, Key=key, Range=f"bytes=-{TAIL_BYTES}")
             text = found["Body"].read().decode(errors="replace")
     except AwsRefused:

@@ -127,7 +127,7 @@ class FakeEc2:
         return frozenset(each for each in ids if self.running.pop(each, None) is None)
 
     def _refused(self, code: str) -> AwsRefused:
-        return AwsRefused(service="EC2", operation="RunInstances", code=code, target="", why="as scripted")
+        return AwsRefused(service="ec2", operation="RunInstances", code=code, target="", why="as scripted")
 
 
 @dataclass

@@ -138,7 +138,7 @@ class World:
     def _fail(self, what: str) -> None:
         if what in self.broken:
             if what in ("describe", "terminate"):
-                raise AwsRefused(service="EC2", operation=what, code="RequestLimitExceeded", target="", why="")
+                raise AwsRefused(service="ec2", operation=what, code="RequestLimitExceeded", target="", why="")
             raise httpx.ConnectError("no answer")
 
 
