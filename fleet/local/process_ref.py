@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,7 +20,7 @@ class ProcessRef(Wire):
 
     pid: int
     started: str
-    """By the system's own clock; only ever compared."""
+    """In ticks since the system's boot; only ever compared."""
 
     @classmethod
     def of(cls, pid: int) -> Self | None:
@@ -45,17 +44,12 @@ class ProcessRef(Wire):
                 os.kill(self.pid, sign)
 
     def memory(self) -> int | None:
-        """Its resident memory in bytes; None: it is gone, or the system doesn't say."""
+        """Its resident memory in bytes; None: it is gone."""
         if not self.alive():
             return None
         with contextlib.suppress(OSError, ValueError, IndexError):
-            statm = Path(f"/proc/{self.pid}/statm")
-            if statm.exists():
-                return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-            asked = subprocess.run(
-                ["ps", "-o", "rss=", "-p", str(self.pid)], capture_output=True, text=True, check=False
-            )
-            return int(asked.stdout) * 1024
+            pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
+            return int(pages) * os.sysconf("SC_PAGE_SIZE")
         return None
 
 

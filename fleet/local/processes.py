@@ -12,8 +12,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -35,7 +33,7 @@ class Process:
 
     pid: int
     started: str
-    """By the system's own clock (ticks since boot, or a date): only ever compared."""
+    """In ticks since the system's boot; only ever compared."""
     parent: int = field(default=0, compare=False)
     group: int = field(default=0, compare=False)
     session: int = field(default=0, compare=False)
@@ -43,12 +41,22 @@ class Process:
 
 def table() -> dict[int, Process]:
     """All processes that run, zombies left out: they hold nothing any more."""
-    return _table_of_proc() if sys.platform == "linux" else _table_of_ps()
+    # Not Path.iterdir: this runs some fifty times a second while an instance ends.
+    found = (process(int(name)) for name in os.listdir("/proc") if name.isdecimal())  # noqa: PTH208
+    return {one.pid: one for one in found if one is not None}
 
 
 def process(pid: int) -> Process | None:
     """The process of that id, if it lives."""
-    return _read_stat(pid) if sys.platform == "linux" else table().get(pid)
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    # The name stands in parentheses and may hold any character, so the fields are counted from the last one.
+    state, parent, group, session, *rest = text.rpartition(")")[2].split()
+    if state in "ZX":
+        return None
+    return Process(pid=pid, started=rest[15], parent=int(parent), group=int(group), session=int(session))
 
 
 def family(roots: Iterable[Process], marked: Iterable[int], running: Mapping[int, Process]) -> set[Process]:
@@ -153,33 +161,3 @@ def sweep(cloud: Path, *, grace: float = 2.0) -> set[Process]:
     left = end(Finder(f"{cloud}:", read_records(cloud)), grace=grace)
     clear_all(cloud)
     return left
-
-
-def _table_of_proc() -> dict[int, Process]:
-    # Not Path.iterdir: this runs some fifty times a second while an instance ends.
-    found = (_read_stat(int(name)) for name in os.listdir("/proc") if name.isdecimal())  # noqa: PTH208
-    return {one.pid: one for one in found if one is not None}
-
-
-def _read_stat(pid: int) -> Process | None:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return None
-    # The name stands in parentheses and may hold any character, so the fields are counted from the last one.
-    state, parent, group, session, *rest = text.rpartition(")")[2].split()
-    if state in "ZX":
-        return None
-    return Process(pid=pid, started=rest[15], parent=int(parent), group=int(group), session=int(session))
-
-
-def _table_of_ps() -> dict[int, Process]:
-    columns = "pid=,ppid=,pgid=,sess=,stat=,lstart="
-    lines = subprocess.run(["ps", "-axo", columns], capture_output=True, text=True, check=True).stdout.splitlines()
-    found: dict[int, Process] = {}
-    for line in lines:
-        pid, parent, group, session, state, started = line.split(maxsplit=5)
-        if not state.startswith("Z"):
-            leader = int(session) if session.isdecimal() else 0
-            found[int(pid)] = Process(int(pid), started, int(parent), int(group), leader)
-    return found
