@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from inspect_ai import __version__ as inspect_ai_version
 from inspect_ai import eval_async
 from inspect_ai.log import EvalLog
 from inspect_ai.util import display_type
@@ -50,7 +49,6 @@ async def plan_one(what: Mapping[str, Any], folder: Path, rates: str | None) -> 
     sourced = built.task.sample_source is not None
     return {
         "log": log.location.removeprefix("file://"),
-        "inspect": inspect_ai_version,
         "task_name": log.eval.task,
         "sample_ids": ids,
         "digests": [] if sourced else [built.digest(sample_id) for sample_id in ids],

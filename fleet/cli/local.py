@@ -85,8 +85,7 @@ def down(name: str) -> None:
 @local.command()
 @click.option("--name", default=None, help="Only this local cloud.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.pass_context
-def status(ctx: click.Context, name: str | None, as_json: bool) -> int:
+def status(name: str | None, as_json: bool) -> int:
     """Show addresses and the health of each part. Exit code 0: there are clouds, and all are well; 1 otherwise."""
     found = [seen for one in ([name] if name else cloud.names()) if (seen := cloud.status(one))]
     if as_json:

@@ -126,7 +126,7 @@ class Edge:
                     self._answer(call, environ, _nobody)
                     environ["CONTENT_LENGTH"] = "0"  # it has been read
                 return refuse(call, environ, start, code=code, status=status, message=fault.message)
-        if not self._is_known(call, environ):
+        if not self._is_known(environ):
             why = f"{call.service} is not part of the local cloud"
             return refuse(call, environ, start, code="AccessDeniedException", status=400, message=why)
         if call.service == "ssm" and instance is not None:
@@ -150,7 +150,7 @@ class Edge:
         with lock:
             return list(self._moto(environ, start))
 
-    def _is_known(self, call: Call, environ: Environ) -> bool:
+    def _is_known(self, environ: Environ) -> bool:
         """moto answers a service it lacks with a 500, which SDKs try again and again; a refusal ends at once."""
         host = self._moto.infer_service_region_host(environ, environ["PATH_INFO"])
         return host is None or self._moto.get_backend_for_host(host) is not None
