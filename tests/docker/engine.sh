@@ -74,7 +74,7 @@ make_image() {
     ! ldd "$(command -v busybox)" >/dev/null 2>&1 || fail "busybox is not static here: install busybox-static"
     local root applet
     root=$(mktemp -d)
-    mkdir -p "$root"/{bin,etc,root,tmp,usr,work}
+    mkdir -p "$root"/{bin,data,etc,root,tmp,usr}
     chmod 1777 "$root/tmp"
     cp "$(command -v busybox)" "$root/bin/busybox"
     for applet in $("$root/bin/busybox" --list); do
