@@ -41,6 +41,13 @@ LAST_WORD_SECONDS = 10.0
 RUNNERS = "runners"
 """Folder of the runners' output."""
 
+WHY = {
+    "idle": "no job came for a while",
+    "queue gone": "the run has no more jobs",
+    "stopped": "told to stop",
+}
+"""Why work ended, for a person."""
+
 OURS = ("PREFECT_", "FLEET_")
 """Prefixes of variables that are this project's or Prefect's (an API key among them) and no business of a job."""
 
@@ -109,7 +116,7 @@ class Instance:
         from bootstrap.crew import Crew
         from bootstrap.delivery import Deliveries, Manifests
         from bootstrap.runners import RunnerPool
-        from bootstrap.work import Work
+        from bootstrap.work import Work, told
 
         manifests = Manifests(self.objects, self.layout, self.clockwork)
         slots = await self._first_slots()
@@ -151,9 +158,8 @@ class Instance:
         finally:
             with anyio.move_on_after(LAST_WORD_SECONDS, shield=True):
                 await self.clockwork.in_thread(self._keep_runner_logs)
-        counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(work.outcomes.items())) or "no job"
-        self.ended = f"{why}; {counts}"
-        self.say(f"no more jobs: {self.ended}")
+        self.ended = f"{WHY[why]}; {told(work.outcomes)}"
+        self.say(self.ended)
 
     def runner_environment(self, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
         """What runners see: this machine's variables without ours, and the secrets."""

@@ -8,7 +8,7 @@ released at once, before anything else is tidied up.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,6 +24,8 @@ from fleet.aws.queues import BATCH, Message, QueueGone
 POLL_SECONDS = 3
 """How long an empty queue is waited on in one call. A call can't be cut short, so this is how long a stop may take."""
 BEAT_SECONDS = 5.0
+TELL_SECONDS = 30.0
+"""Between two lines that say how far the work is: a line a job would be thousands."""
 REFUSED_SECONDS = 5.0
 """Before the queue is asked again after it didn't answer."""
 
@@ -51,6 +53,7 @@ class Work:
     running: int = 0
     given_back: list[str] = field(default_factory=list)
     """Jobs that were in flight when it stopped."""
+    _tell_from: float = 0.0
     _freed: anyio.Event = field(default_factory=anyio.Event)
     _idle_from: float = 0.0
     """Monotonic seconds: the last job's end, or the moment at which one comes back that is to be tried again."""
@@ -109,11 +112,19 @@ class Work:
             delivered = await self.deliveries.deliver(message)
             self.outcomes[delivered.outcome] += 1
             self._idle_from = max(self._idle_from, self.deliveries.clockwork.now() + delivered.again_in)
+            self._tell()
             await self._adapt(delivered)
         finally:
             self.running -= 1
             self._idle_from = max(self._idle_from, self.deliveries.clockwork.now())
             self._freed.set()
+
+    def _tell(self) -> None:
+        """Say how far the work is: after the first job, and then now and again."""
+        now = self.deliveries.clockwork.now()
+        if now >= self._tell_from:
+            self._tell_from = now + TELL_SECONDS
+            self.say(f"{told(self.outcomes)}, {self.running - 1} more in flight")
 
     async def _adapt(self, delivered: Delivered) -> None:
         """Let the slots follow what the job met."""
@@ -139,8 +150,17 @@ class Work:
         """Cancel every delivery: each releases its message at once."""
         if not jobs.cancel_scope.cancel_called:
             self.given_back = sorted(message.job for message in self.deliveries.held.values())
-            self.say(f"stopping; jobs in flight that are given back: {len(self.given_back)}")
+            if self.given_back:
+                self.say(f"stopping; jobs in flight that are given back: {len(self.given_back)}")
             jobs.cancel_scope.cancel()
+
+
+def told(outcomes: Mapping[str, int]) -> str:
+    """How many jobs came to what, for a person."""
+    return (
+        ", ".join(f"{count} {'job' if count == 1 else 'jobs'} {outcome}" for outcome, count in sorted(outcomes.items()))
+        or "no job"
+    )
 
 
 def _first(error: BaseException) -> BaseException:

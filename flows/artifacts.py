@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
 from uuid import UUID
 
 from prefect.artifacts import create_markdown_artifact, create_progress_artifact, create_table_artifact
@@ -11,28 +11,38 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 
 from fleet.evals.cost import Estimate
-from fleet.evals.progress import Progress
+from fleet.evals.progress import Progress, WorkerRow
 from fleet.evals.report import RunReport
+
+LINKS = 24
+"""Workers that the table's description links to; the cells of a table can't hold links."""
 
 
 class LiveArtifacts:
-    """The artifacts of one run while it is watched; made with the first progress, updated with each later one."""
+    """The artifacts of one run while it is watched; made with the first progress, updated with each that differs."""
 
     def __init__(self) -> None:
         self._bar: UUID | None = None
         self._table: UUID | None = None
+        self._shown: tuple[object, ...] = ()
 
     def show(self, progress: Progress) -> None:
         """Bring bar and table up to date."""
-        rows = [asdict(row) for row in progress.workers]
+        rows = [cells(row) for row in progress.workers]
         percent = round(100 * progress.fraction, 1)
         if self._bar is None or self._table is None:
             self._bar = _made(create_progress_artifact(percent, key="eval-progress", description=progress.line()))
-            self._table = _made(create_table_artifact(rows, key="fleet-workers", description="Instances of this run"))
+            self._table = _made(create_table_artifact(rows, key="fleet-workers", description=links(progress.workers)))
+            return
+        new = (percent, progress.line(), rows)
+        if new == self._shown:
             return
         with get_client(sync_client=True) as client:
             client.update_artifact(self._bar, ArtifactUpdate(data=percent, description=progress.line()))
-            client.update_artifact(self._table, ArtifactUpdate(data=json.dumps(rows)))
+            client.update_artifact(
+                self._table, ArtifactUpdate(data=json.dumps(rows), description=links(progress.workers))
+            )
+        self._shown = new
 
 
 def show_estimate(estimate: Estimate) -> None:
@@ -40,9 +50,9 @@ def show_estimate(estimate: Estimate) -> None:
     create_markdown_artifact(estimate.markdown(), key="cost-estimate", description=estimate.line())
 
 
-def show_report(report: RunReport) -> None:
-    """What the run came to, and its metrics as a table."""
-    create_markdown_artifact(report.markdown(), key="eval-report", description=report.why or report.outcome)
+def show_report(report: RunReport, workers: Sequence[WorkerRow]) -> None:
+    """What the run came to, with its instances, and its metrics as a table."""
+    create_markdown_artifact(f"{report.markdown()}\n{instances(workers)}", key="eval-report", description=report.line())
     metrics = [
         {"task": one.task, "model": one.model, "scorer": metric.scorer, "metric": metric.name, "value": metric.value}
         for one in report.evals
@@ -50,6 +60,55 @@ def show_report(report: RunReport) -> None:
     ]
     if metrics:
         create_table_artifact(metrics, key="eval-metrics", description="Metrics of the merged logs")
+
+
+def cells(row: WorkerRow) -> dict[str, object]:
+    """A line of the workers' table."""
+    return {
+        "worker": worker(row),
+        "instance": row.instance or "–",
+        "state": row.phase,
+        "jobs": row.jobs,
+        "samples": row.samples,
+        "errors": row.errors,
+        "busy": row.slots,
+        "minutes": row.minutes,
+        "why": row.why,
+    }
+
+
+def links(workers: Sequence[WorkerRow]) -> str:
+    """Where each worker's steps and logs are, as Markdown."""
+    shown = " · ".join(link(row) for row in workers[:LINKS])
+    return f"Instances of this run. Steps and logs of each: {shown}{' …' if len(workers) > LINKS else ''}"
+
+
+def instances(workers: Sequence[WorkerRow]) -> str:
+    """The instances of a run that is over, as a Markdown table that links to their flow runs."""
+    if not workers:
+        return ""
+    rows = [
+        f"| {link(row)} | {row.instance or '–'} | {row.phase} | {row.jobs} | {row.samples} | {row.minutes} | "
+        f"{' '.join(row.why.replace('|', '/').split())} |"
+        for row in workers
+    ]
+    head = [
+        "### Instances",
+        "",
+        "| worker | instance | state | jobs | samples | minutes | why |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    return "\n".join([*head, *rows, ""])
+
+
+def link(row: WorkerRow) -> str:
+    """A link to a worker's flow run. Relative: a server's address is another for each who looks, and each UI has its own path."""
+    return f"[{worker(row)}](../../runs/flow-run/{row.run})"
+
+
+def worker(row: WorkerRow) -> str:
+    """A worker's name within its run."""
+    return row.name.partition(" of ")[0]
 
 
 def _made(artifact: object) -> UUID:

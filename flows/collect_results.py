@@ -19,9 +19,10 @@ from fleet.evals.merge import merge
 from fleet.evals.preparation import failed_jobs, finished_jobs, set_aside
 from fleet.evals.report import EvalReport, metrics_of
 from fleet.evals.site import Site
+from flows.names import collect_name
 
 
-@flow(name="collect-results", flow_run_name="collect {eval_ids}")
+@flow(name="collect-results", flow_run_name=collect_name)
 def collect_results(
     eval_ids: list[str], log_dir: str | None = None, region: str | None = None, account: str = "default"
 ) -> list[EvalReport]:

@@ -37,6 +37,7 @@ def _not_ready_yet(_task: Any, _run: TaskRun, state: State[Any]) -> bool:
 # Nothing is cached or persisted: a step's effect is on this machine and in this process, secrets among it.
 @task(
     name="fetch-secrets",
+    task_run_name="fetch-secrets",
     retries=RETRIES,
     retry_delay_seconds=RETRY_DELAYS,
     retry_jitter_factor=JITTER,
@@ -49,19 +50,19 @@ async def fetch_secrets(instance: Instance) -> None:
     await instance.fetch_secrets()
 
 
-@task(name="prepare-host", cache_policy=NO_CACHE, persist_result=False)
+@task(name="prepare-host", task_run_name="prepare-host", cache_policy=NO_CACHE, persist_result=False)
 async def prepare_host(instance: Instance) -> None:
     """Check that containers can run here in numbers."""
     await instance.prepare_host()
 
 
-@task(name="install-code", cache_policy=NO_CACHE, persist_result=False)
+@task(name="install-code", task_run_name="install-code", cache_policy=NO_CACHE, persist_result=False)
 async def install_code(instance: Instance) -> JobEnvironment:
     """Build the job environment, the same as the planner's."""
     return await instance.install_code()
 
 
-@task(name="run-jobs", cache_policy=NO_CACHE, persist_result=False)
+@task(name="run-jobs", task_run_name="run-jobs", cache_policy=NO_CACHE, persist_result=False)
 async def run_jobs(instance: Instance, environment: JobEnvironment) -> None:
     """Take jobs until there are none; told to stop, give back those in flight."""
     with stop_on_sigterm() as stop:

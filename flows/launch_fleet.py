@@ -13,9 +13,10 @@ from fleet.evals.documents import WorkerOrder
 from fleet.evals.preparation import tags_of
 from fleet.pool.code import code_archive
 from fleet.pool.runs import run_tag, start_worker
+from flows.names import launch_name
 
 
-@flow(name="launch-fleet", flow_run_name="launch {count} instances")
+@flow(name="launch-fleet", flow_run_name=launch_name)
 def launch_fleet(
     order: WorkerOrder,
     image: str,
@@ -24,8 +25,10 @@ def launch_fleet(
     account: str = "default",
     owner: str = "unknown",
     first: int = 1,
+    title: str | None = None,
 ) -> list[UUID]:
-    """Ask for `count` instances that work on `order`; answers their flow runs. They are numbered from `first`.
+    """Ask for `count` instances that work on `order`; answers their flow runs. They are numbered from `first`, and named after
+    the run's `title` (its id, where it has none).
 
     Asking twice for the same numbers of the same run starts nothing twice.
     """
@@ -34,7 +37,7 @@ def launch_fleet(
     workers = [
         start_worker(
             order,
-            name=f"worker {number} of {order.run[:8]}",
+            name=f"worker {number} of {title or order.run[:8]}",
             key=f"{order.run}-{number}",
             job_variables=variables,
             tags=[run_tag(order.run), *order.eval_ids[:9]],
@@ -45,7 +48,7 @@ def launch_fleet(
     return workers
 
 
-@task(name="upload-code")
+@task(name="upload-code", task_run_name="upload-code")
 def upload_code(order: WorkerOrder, account: str) -> str:
     """Put this version's code where the instances fetch it; answers its SHA-256."""
     site = cast("FleetAccount", FleetAccount.load(account)).site(order.region)

@@ -40,7 +40,7 @@ class ScheduledEval(Wire):
 
 
 @flow(name="nightly", persist_result=False)
-def nightly(file: str | None = None, variable: str = "nightly_eval") -> RunReport | State[RunReport]:
+def nightly(file: str | None = None, variable: str = "nightly_eval") -> State[RunReport]:
     """Run the eval that a YAML or JSON file, or else a Prefect variable, describes (`request`, `config`, …).
 
     Nobody is asked at night: `auto_confirm` is set unless the description says otherwise.
@@ -50,7 +50,11 @@ def nightly(file: str | None = None, variable: str = "nightly_eval") -> RunRepor
         variable: Name of the Prefect variable that holds the same, where there is no file.
     """
     scheduled = from_file(Path(file)) if file else from_variable(variable)
-    return run_eval(scheduled.request, scheduled.config, scheduled.account, scheduled.worker_secrets)
+    state = cast(
+        "State[RunReport]",
+        run_eval(scheduled.request, scheduled.config, scheduled.account, scheduled.worker_secrets, return_state=True),
+    )
+    return State(type=state.type, name=state.name, message=state.message, data=state.data)
 
 
 def from_file(path: Path) -> ScheduledEval:

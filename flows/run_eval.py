@@ -16,7 +16,8 @@ from prefect.client.schemas.objects import State
 from prefect.flow_runs import pause_flow_run
 from prefect.input import RunInput
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
-from prefect.states import Cancelled
+from prefect.states import Cancelled, Completed, Failed
+from pydantic import Field
 
 from blocks.account import FleetAccount
 from blocks.ec2_config import Ec2Config
@@ -51,6 +52,7 @@ from flows.artifacts import LiveArtifacts, show_estimate, show_report
 from flows.check_ami import check_ami
 from flows.collect_results import collect_results
 from flows.launch_fleet import launch_fleet
+from flows.names import own_name, run_name
 from flows.provision_secrets import provision_secrets
 from flows.watch import CancelledByPerson, Watch, watching
 
@@ -58,21 +60,27 @@ APPROVAL_S = 24 * 3600
 """How long a run waits for a person's approval."""
 GRACE_S = 30.0
 """How long instances get to end by themselves once the work is done."""
+PROGRESS_S = 30.0
+"""Between two lines of progress in the log; the artifacts follow each look."""
 
 
 class Approval(RunInput):
     """A person's answer to the estimate."""
 
-    launch: bool = True
+    launch: bool = Field(
+        default=True,
+        title="Launch the instances",
+        description="Switched off, the run ends here; nothing has been created.",
+    )
 
 
-@flow(name="run-eval", persist_result=False)
+@flow(name="run-eval", flow_run_name=run_name, persist_result=False)
 def run_eval(
     request: EvalRequest,
     config: Ec2Config = Ec2Config(),
     account: str = "default",
     worker_secrets: str | None = None,
-) -> RunReport | State[RunReport]:
+) -> State[RunReport]:
     """Run Inspect evals on a fleet of EC2 instances and deliver one log for each task and model.
 
     What the run created is gone when it ends; what a killed run leaves, the same request takes up again. Results are kept
@@ -94,23 +102,38 @@ def run_eval(
         run = Run(site, plan, config, account)
         offer = make_estimate(run)
         if config.estimate:
-            return RunReport(run=run.id, outcome="estimated", why=offer.line())
+            return ended(RunReport(run=run.id, outcome="estimated", why=offer.line()))
         if not approved(offer, config):
-            return RunReport(run=run.id, outcome="declined", why="nobody approved the launch")
+            return ended(RunReport(run=run.id, outcome="declined", why="a person decided against the launch"))
         image = check_ami(config, account)
         try:
             with run:
                 prepare(run, request.secrets, worker_secrets)
                 launch(run, image, offer.workers)
-                watch(run, image)
+                follow(run, image)
                 run.dismiss()
-                listener.get().stage("Collecting results")
+                stage("Collecting results")
                 evals = collect_results(run.eval_ids, request.log_dir, config.region, account)
         except CancelledByPerson as cancelled:
             return cast("State[RunReport]", Cancelled(message=str(cancelled)))
+        finally:
+            run.take_stock()
     report = run.report(evals)
-    show_report(report)
-    return report
+    show_report(report, run.last.workers if run.last else ())
+    return ended(report)
+
+
+def ended(report: RunReport) -> State[RunReport]:
+    """The flow run's last state: green only if all is there, with what it came to as its message."""
+    if report.outcome in ("incomplete", "error"):
+        return cast("State[RunReport]", Failed(message=report.line(), data=report))
+    return cast("State[RunReport]", Completed(message=report.line(), data=report))
+
+
+def stage(name: str) -> None:
+    """A step of the run begins: for the log, and for whoever follows."""
+    get_run_logger().info(name)
+    listener.get().stage(name)
 
 
 def one_heartbeat() -> AbstractContextManager[object]:
@@ -135,11 +158,12 @@ class Run:
         self.secrets: list[str] = []
         self.worker_secrets: str | None = None
         self.watch: Watch | None = None
+        self.artifacts = LiveArtifacts()
         self.last: Progress | None = None
         self.why = ""
         """Why the watch ended early; empty: every job was finished."""
         self.left: list[str] = []
-        self._began = self._held = time.monotonic()
+        self._began = self._held = self._told = time.monotonic()
 
     def __enter__(self) -> Self:
         return self
@@ -147,7 +171,7 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        listener.get().stage("Cleaning up")
+        stage("Cleaning up")
         early = kind is not None or bool(self.why)
         self.left = clean_up(
             self.site,
@@ -155,6 +179,7 @@ class Run:
             workers_of,
             grace=0.0 if early else GRACE_S,
             why="the run ended early" if early else "the run is over",
+            last_words=self.watch.hear if self.watch else lambda: None,
         )
         for what in self.left:
             get_run_logger().warning("Left behind: %s", what)
@@ -164,6 +189,21 @@ class Run:
         if self.why:
             workers_of.stop(self.created.workers, why=self.why)
         close_intake(self.site, self.created)
+
+    def show(self, progress: Progress) -> None:
+        """Tell everybody who follows the run how far it is."""
+        self.last = progress
+        listener.get().progress(progress)
+        self.artifacts.show(progress)
+        if time.monotonic() - self._told >= PROGRESS_S:
+            self._told = time.monotonic()
+            get_run_logger().info("%s", progress.line())
+
+    def take_stock(self) -> None:
+        """Show once more how the instances are, and what they cost: by now each has ended."""
+        if self.watch and self.last:
+            self.last = self.watch.take_stock()
+            self.artifacts.show(self.last)
 
     def hold(self) -> None:
         """Renew the locks in time. LockHeld: another controller took an eval over, so this one must let go."""
@@ -186,7 +226,7 @@ class Run:
         )
 
 
-@task(name="plan", cache_policy=NO_CACHE)
+@task(name="plan", task_run_name="plan", cache_policy=NO_CACHE)
 def make_plan(request: EvalRequest, config: Ec2Config, folder: Path) -> RunPlan:
     """Decide everything that can be decided before AWS is asked: environment, samples, jobs, eval ids."""
     log = get_run_logger()
@@ -202,7 +242,7 @@ def make_plan(request: EvalRequest, config: Ec2Config, folder: Path) -> RunPlan:
     for one in plan.evals:
         manifest = one.manifest
         log.info(
-            "%s: %d samples × %d epochs in %d jobs",
+            "%s: %d samples, %d epochs, %d jobs",
             manifest.eval_id,
             len(manifest.sample_ids),
             manifest.epochs,
@@ -211,7 +251,7 @@ def make_plan(request: EvalRequest, config: Ec2Config, folder: Path) -> RunPlan:
     return plan
 
 
-@task(name="estimate", cache_policy=NO_CACHE)
+@task(name="estimate", task_run_name="estimate", cache_policy=NO_CACHE)
 def make_estimate(run: Run) -> Estimate:
     """What is still to run, on how many instances, at what price."""
     config = run.config
@@ -237,6 +277,7 @@ def approved(offer: Estimate, config: Ec2Config) -> bool:
         return True
     answer = listener.get().approve(offer)
     if answer is None:
+        get_run_logger().info("Waiting for a person to approve: in the menu of this page, choose Resume")
         answer = pause_flow_run(
             wait_for_input=Approval.with_initial_data(description=offer.markdown(), launch=True),
             timeout=APPROVAL_S,
@@ -245,7 +286,7 @@ def approved(offer: Estimate, config: Ec2Config) -> bool:
     return answer
 
 
-@task(name="prepare", cache_policy=NO_CACHE)
+@task(name="prepare", task_run_name="prepare", cache_policy=NO_CACHE)
 def prepare(run: Run, secrets: list[str], worker_secrets: str | None) -> None:
     """Put everything that instances will look for: artifacts, manifests, queues, messages."""
     listener.get().stage("Preparing")
@@ -301,9 +342,10 @@ def launch(run: Run, image: WorkerImage, count: int) -> None:
     """Launch `count` more instances and see to their secrets. No count: every job was done before."""
     if not count or run.order is None:
         return
-    listener.get().stage("Launching")
+    stage(f"Launching {count} × {run.config.instance_type}")
     first = len(run.created.workers) + 1
-    workers = launch_fleet(run.order, image.id, count, run.config, run.account, run.owner, first)
+    title = own_name(str(runtime.flow_run.name))
+    workers = launch_fleet(run.order, image.id, count, run.config, run.account, run.owner, first, title)
     run.created.workers += workers
     if run.order.secrets_parameter:
         run.created.parameters = True
@@ -312,27 +354,38 @@ def launch(run: Run, image: WorkerImage, count: int) -> None:
             listener.get().warn(f"{instance} gets no secrets and is ended: {why}")
 
 
-def watch(run: Run, image: WorkerImage) -> None:
-    """Follow the run to its end, replacing instances that were lost."""
+def follow(run: Run, image: WorkerImage) -> None:
+    """Be with the run until it is over. CancelledByPerson."""
+    state = watch(run, image, return_state=True)
+    if state.is_cancelled():
+        raise CancelledByPerson(state.message)
+    state.result()
+
+
+@task(name="watch", task_run_name="watch", cache_policy=NO_CACHE)
+def watch(run: Run, image: WorkerImage) -> State[None] | None:
+    """Follow the run to its end, replacing instances that were lost. A run that a person cancelled makes this Cancelled."""
     if run.watch is None:
-        return
-    listener.get().stage("Running")
-    artifacts = LiveArtifacts()
-    for progress, step in watching(run.watch):
-        run.hold()
-        run.last = progress
-        listener.get().progress(progress)
-        artifacts.show(progress)
-        match step:
-            case Finished():
-                return
-            case Stop(why=why):
-                run.why = why
-                get_run_logger().error("Stopped: %s", why)
-                return
-            case TopUp(count=count):
-                get_run_logger().warning("Launching %d more in place of lost instances", count)
-                run.watch.replaced += count
-                launch(run, image, count)
-            case _:
-                pass
+        return None
+    stage("Running")
+    try:
+        for progress, step in watching(run.watch):
+            run.hold()
+            run.show(progress)
+            match step:
+                case Finished():
+                    break
+                case Stop(why=why):
+                    run.why = why
+                    get_run_logger().error("Stopped: %s", why)
+                    break
+                case TopUp(count=count):
+                    get_run_logger().warning("Launching %d more in place of lost instances", count)
+                    run.watch.replaced += count
+                    launch(run, image, count)
+                case _:
+                    pass
+    except CancelledByPerson as cancelled:
+        return cast("State[None]", Cancelled(message=str(cancelled)))
+    get_run_logger().info("%s", run.last.line() if run.last else "nothing to do")
+    return None

@@ -49,7 +49,7 @@ class Watch:
 
     def look(self) -> tuple[Progress, Step]:
         """One look at everything, and what to do now."""
-        self._hear()
+        self.hear()
         if self._must_list():
             self._list()
         facts = workers_of.look_at(self.workers)
@@ -64,7 +64,14 @@ class Watch:
             step = next_step(self.tally, facts, replaced=self.replaced)
         return step
 
-    def _hear(self) -> None:
+    def take_stock(self) -> Progress:
+        """The last snapshot, from what Prefect knows of the workers and what was heard and listed before."""
+        return snapshot(
+            self.tally, workers_of.look_at(self.workers), price=self.price, seconds=time.monotonic() - self.began
+        )
+
+    def hear(self) -> None:
+        """Take in the events that have come. AwsRefused."""
         messages = self.site.queues.receive(self.events, wait=LOOK_S)
         while messages:
             for message in messages:

@@ -103,6 +103,10 @@ class CloudUnderTest:
         )
         return found
 
+    def steps(self, flow_run: str) -> dict[str, str]:
+        """The state of each of a flow run's tasks, by the task run's name."""
+        return {task["name"]: task["state"]["type"] for task in self.task_runs(flow_run)}
+
     def logs(self, flow_run: str) -> str:
         """The log of a flow run as one text."""
         found = self.prefect("logs/filter", {"logs": {"flow_run_id": {"any_": [flow_run]}}, "sort": "TIMESTAMP_ASC"})

@@ -103,5 +103,7 @@ class FleetBackend(Backend):
             APILogHandler().flush()
         if state.is_cancelled():
             raise RunCancelled(run=str(state.state_details.flow_run_id), why=state.message or "no reason given")
-        report: RunReport = state.result()
-        return report
+        report: Any = state.result(raise_on_failure=False)
+        if isinstance(report, RunReport):  # a failed run has one too: it says what is missing
+            return report
+        raise report

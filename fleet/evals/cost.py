@@ -51,7 +51,7 @@ class Estimate:
         most = "unknown" if self.fleet_hourly is None else f"${self.fleet_hourly * self.max_hours:.2f}"
         rows = "\n".join(f"| {task} | {model} | {pairs} | {jobs} |" for task, model, pairs, jobs in self.evals)
         return (
-            f"# {self.line()}\n\n| task | model | samples to run | jobs |\n|---|---|---|---|\n{rows}\n\n"
+            f"### {self.line()}\n\n| task | model | samples to run | jobs |\n|---|---|---|---|\n{rows}\n\n"
             f"| | |\n|---|---|\n| instances | {self.workers} × {self.instance_type} ({self.market}) in {self.region} |\n"
             f"| price an instance-hour | {hourly} |\n| price of the fleet an hour | {fleet} |\n"
             f"| most it can cost (instances power off after {self.max_hours:g} h) | {most} |\n\n"

@@ -160,6 +160,8 @@ class WorkerRow:
     slots: str
     minutes: float
     why: str
+    run: str = ""
+    """Its flow run's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +190,8 @@ class Progress:
     def line(self) -> str:
         """The snapshot in one line."""
         alive = sum(row.phase in (Phase.WORKING, Phase.BOOTING, Phase.LAUNCHING) for row in self.workers)
-        parts = [f"{self.samples_done}/{self.samples} samples", f"{alive} of {len(self.workers)} instances up"]
+        up = f"{alive} of {len(self.workers)} instances up" if alive else f"{len(self.workers)} instances, all ended"
+        parts = [f"{self.samples_done}/{self.samples} samples", up]
         if self.samples_failed:
             parts.append(f"{self.samples_failed} failed for good")
         if self.sample_errors:
@@ -232,6 +235,7 @@ def _row(fact: WorkerFacts, said: WorkerTally) -> WorkerRow:
         slots=f"{said.running}/{said.slots}" if fact.phase is Phase.WORKING else "",
         minutes=round(fact.live_seconds / 60, 1),
         why=fact.why if fact.phase in (Phase.LOST, Phase.STOPPED) else "",
+        run=fact.run_id,
     )
 
 

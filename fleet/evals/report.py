@@ -59,12 +59,28 @@ class RunReport(Wire):
         """0 done, 1 a log has status error though every sample ran, 3 samples are missing."""
         return {"success": 0, "estimated": 0, "declined": 1, "error": 1, "incomplete": 3}[self.outcome]
 
+    def line(self) -> str:
+        """What it came to in one line: samples, the first metric where there is one log, and what went wrong."""
+        if not self.evals:
+            return f"{self.outcome}: {self.why}" if self.why else self.outcome
+        done, samples = sum(one.samples_done for one in self.evals), sum(one.samples for one in self.evals)
+        parts = [f"{done} of {samples} samples"]
+        if len(self.evals) > 1:
+            parts.append(f"{len(self.evals)} logs")
+        elif self.evals[0].metrics:
+            first = self.evals[0].metrics[0]
+            parts.append(f"{first.name} {_shown(first.value)}")
+        if self.outcome == "success":
+            return ", ".join(parts)
+        reasons = dict.fromkeys(why for why in (self.why, *(one.why for one in self.evals)) if why)
+        return "; ".join([f"{self.outcome}: {', '.join(parts)}", *reasons])
+
     def markdown(self) -> str:
         """The report as a page."""
-        lines = [f"# {self.outcome}{f': {self.why}' if self.why else ''}", ""]
+        lines = [f"## {self.line()}", ""]
         for one in self.evals:
             lines += [
-                f"## {one.task} · {one.model}",
+                f"### {one.task} · {one.model}",
                 "",
                 f"{one.samples_done} of {one.samples} samples, {one.errors} with errors"
                 + (f", {one.missing} missing" if one.missing else "")
@@ -77,11 +93,14 @@ class RunReport(Wire):
                 lines += ["| scorer | metric | value |", "|---|---|---|"]
                 lines += [f"| {metric.scorer} | {metric.name} | {_shown(metric.value)} |" for metric in one.metrics]
                 lines.append("")
-            lines += [f"Log: `{one.log}`", "", f"In the bucket: `{one.stored}`", ""]
+            lines += [f"Log: `{one.log}`", ""]
+            if one.stored != one.log:
+                lines += [f"In the bucket: `{one.stored}`", ""]
+            lines += ["```", f"inspect view --log-dir {one.log.rpartition('/')[0]}", "```", ""]
         price = "unknown" if self.cost is None else f"${self.cost:.2f}"
         lines += [f"{self.instances} instances, {self.seconds / 60:.1f} minutes, cost of the instances {price}.", ""]
         if self.left:
-            lines += ["## Left behind", "", *[f"- {what}" for what in self.left], ""]
+            lines += ["### Left behind", "", *[f"- {what}" for what in self.left], ""]
         return "\n".join(lines)
 
 

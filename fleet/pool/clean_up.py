@@ -58,17 +58,20 @@ def clean_up(
     *,
     grace: float,
     why: str,
+    last_words: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[str]:
     """Remove what the run created; answers what is left, each with its reason. Never raises for what AWS refuses.
 
     `grace`: seconds that workers get to end by themselves after their work queue is gone (they do so within moments).
+    `last_words` is called when the workers have ended and the queue of their events is still there.
     """
     left: list[str] = []
     steps: tuple[Callable[[], list[str]], ...] = (
         lambda: close_intake(site, created),
         lambda: _end_workers(created, workers, grace=grace, why=why, clock=clock, sleep=sleep),
+        lambda: _listen(last_words),
         lambda: _delete_parameters(site, created),
         lambda: _delete_queues(site, created),
         lambda: _release_locks(created),
@@ -129,6 +132,11 @@ def _wait_for_end(
         if not living or clock() >= until:
             return living
         sleep(LOOK_S)
+
+
+def _listen(last_words: Callable[[], None]) -> list[str]:
+    last_words()
+    return []
 
 
 def _delete_parameters(site: Site, created: Created) -> list[str]:

@@ -40,7 +40,7 @@ def test_an_eval_in_containers_runs_on_the_fleet(docker: Engine, tmp_path: Path)
         workers = cloud.workers_of(done.report["run"])
         assert [worker["state"]["type"] for worker in workers] == ["COMPLETED"] * 2
         for worker in workers:
-            tasks = {task["name"].rpartition("-")[0]: task["state"]["type"] for task in cloud.task_runs(worker["id"])}
+            tasks = cloud.steps(worker["id"])
             assert tasks == {"prepare-host": "COMPLETED", "install-code": "COMPLETED", "run-jobs": "COMPLETED"}
             assert "networks from 10.224.0.0/11" in cloud.logs(worker["id"])
         assert cloud.left_behind() == []
