@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from fleet.cache import cache_folder as cache_folder
 from fleet.errors import FleetError, RequestRefused
 from fleet.evals.documents import EnvironmentSpec
 from fleet.evals.source import SourceArchive
@@ -111,15 +112,6 @@ class JobEnvironment:
     def working_folder(self) -> Path:
         """Where job processes start: the source, so that `file.py@task` is found; otherwise an empty folder."""
         return self.source or self.folder / "empty"
-
-
-def cache_folder() -> Path:
-    """Where environments are kept: $FLEET_CACHE_DIR, or `inspect-fleet` in the user's cache folder."""
-    if own := os.environ.get("FLEET_CACHE_DIR"):
-        return Path(own)
-    if shared := os.environ.get("XDG_CACHE_HOME"):
-        return Path(shared) / "inspect-fleet"
-    return Path.home() / ".cache" / "inspect-fleet"
 
 
 def resolve(

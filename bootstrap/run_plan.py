@@ -10,8 +10,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
-from bootstrap.environment import build, cache_folder, resolve
+from bootstrap.environment import build, resolve
 from bootstrap.planner import plan_tasks
+from fleet.cache import cache_folder
 from fleet.evals.documents import EnvironmentSpec, EvalManifest
 from fleet.evals.plan import make_manifest
 from fleet.evals.request import EvalRequest

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from blocks.unbuilt import refuse_unbuilt
-from bootstrap.environment import build, cache_folder, resolve
+from bootstrap.environment import build, resolve
 from bootstrap.plain import PlainLog, run_plain
 from fleet.backends import Backend
+from fleet.cache import cache_folder
 from fleet.evals.delivery import check_log_dir, fetch
 from fleet.evals.eval_file import HEADER, EvalFile
 from fleet.evals.listener import Listener

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from fleet.cache import cache_folder
 from fleet.errors import FleetError
 from fleet.local import environment, state
 from fleet.local.ending import end_cloud
@@ -251,7 +252,7 @@ def _spawn_supervisor(name: str, folder: Path, *, controllers: bool, owner_pid: 
     with log.open("ab") as output:
         return subprocess.run(  # it returns at once: the supervisor detaches itself
             [sys.executable, "-m", "fleet.local.supervisor", *arguments],
-            env=environment.own(os.environ, folder=folder, part="supervisor", cache=state.cache_folder()),
+            env=environment.own(os.environ, folder=folder, part="supervisor", cache=cache_folder()),
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from fleet.cache import cache_folder
 from fleet.errors import RequestRefused
 from fleet.local.process_ref import ProcessRef
 from fleet.wire import Wire
@@ -60,14 +61,6 @@ class CloudState(Wire):
     parts: dict[str, Part] = {}
     aws_endpoint: str = ""
     prefect_api: str = ""
-
-
-def cache_folder() -> Path:
-    """Where everything lies that can be made again: $FLEET_CACHE_DIR, or the user's cache folder."""
-    named = os.environ.get("FLEET_CACHE_DIR")
-    if named:
-        return Path(named).expanduser().resolve()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").resolve() / "inspect-fleet"
 
 
 def clouds_folder() -> Path:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fleet.cache import cache_folder
 from fleet.local import environment, state
 from fleet.local.child import Child, Command
 from fleet.local.ending import end_cloud, host_folder
@@ -70,7 +71,7 @@ class Supervisor:
 
     def __init__(self, name: str, folder: Path, *, controllers: bool, owner: ProcessRef | None) -> None:
         self.folder = folder
-        self.cache = state.cache_folder()
+        self.cache = cache_folder()
         self.pools = ["ec2", "controllers"] if controllers else ["ec2"]
         self.ending = threading.Event()
         self.listener = _listening_socket()

@@ -10,6 +10,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from fleet.cache import cache_folder
+from fleet.local.environment import around_proxies
+
 NETWORK = frozenset(
     {
         *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"),
@@ -19,7 +22,6 @@ NETWORK = frozenset(
 )
 INSTALLERS = ("UV_", "PIP_")
 """Prefixes: where packages come from on this machine."""
-LOOPBACK = "127.0.0.1,localhost"
 
 
 def surroundings(user: Mapping[str, str], home: Path) -> dict[str, str]:
@@ -27,13 +29,11 @@ def surroundings(user: Mapping[str, str], home: Path) -> dict[str, str]:
     cache = Path(user.get("XDG_CACHE_HOME") or home / ".cache")
     data = Path(user.get("XDG_DATA_HOME") or home / ".local" / "share")
     kept = {name: value for name, value in user.items() if name in NETWORK or (name.startswith(INSTALLERS) and value)}
-    exempt = ",".join(part for part in (user.get("NO_PROXY") or user.get("no_proxy"), LOOPBACK) if part)
     found = {
         "LANG": "C.UTF-8",
         "PATH": user.get("PATH", os.defpath),
-        "NO_PROXY": exempt,
-        "no_proxy": exempt,
-        "FLEET_CACHE_DIR": user.get("FLEET_CACHE_DIR") or str(cache / "inspect-fleet"),
+        **around_proxies(user),
+        "FLEET_CACHE_DIR": str(cache_folder(user, home)),
         "UV_CACHE_DIR": str(cache / "uv"),
         "UV_PYTHON_INSTALL_DIR": str(data / "uv" / "python"),
         **kept,

@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from bootstrap.environment import (
     PackagesUnresolvable,
     PythonUnavailable,
     build,
-    cache_folder,
     decisive_line,
     inspect_version,
     resolve,
@@ -63,9 +61,7 @@ def test_the_same_request_resolves_alike_without_asking_again(
 
 
 def test_an_environment_that_is_there_costs_nothing(environment: JobEnvironment, job_environments: Path) -> None:
-    began = time.perf_counter()
     again = build(environment.spec, cache=job_environments, artifact=lambda _: pytest.fail("it was unpacked again"))
-    assert time.perf_counter() - began < 0.2
     assert again == environment
 
 
@@ -201,17 +197,6 @@ def test_a_python_that_isnt_there_is_refused(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
     with pytest.raises(PythonUnavailable, match=r"Python 3\.99"):
         build(EnvironmentSpec(python="3.99", lock=""), cache=tmp_path, artifact=lambda _: pytest.fail("no source"))
-
-
-def test_where_the_cache_lies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/person")
-    monkeypatch.delenv("FLEET_CACHE_DIR", raising=False)
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert cache_folder() == Path("/home/person/.cache/inspect-fleet")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache/person")
-    assert cache_folder() == Path("/var/cache/person/inspect-fleet")
-    monkeypatch.setenv("FLEET_CACHE_DIR", "/fast/disk")
-    assert cache_folder() == Path("/fast/disk")
 
 
 def test_uvs_sentence_is_found_among_its_lines() -> None:

@@ -20,14 +20,6 @@ def test_what_could_leave_the_folder_names_no_cloud(name: str) -> None:
         state.cloud_folder(name)
 
 
-def test_the_cache_folder_is_the_one_that_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv("FLEET_CACHE_DIR", raising=False)
-    assert state.cache_folder() == tmp_path.resolve() / "inspect-fleet"
-    monkeypatch.setenv("FLEET_CACHE_DIR", str(tmp_path / "elsewhere"))
-    assert state.cache_folder() == tmp_path.resolve() / "elsewhere"
-
-
 def test_a_written_state_reads_back(tmp_path: Path) -> None:
     one = ProcessRef(pid=1, started="2")
     written = CloudState(name="a", supervisor=one, parts={"host": Part(process=one, log="x"), "server": Part(log="y")})

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleet.cache import cache_folder
 from fleet.local import environment, state, supervisor
 from fleet.local.child import Command
 from fleet.local.process_ref import ProcessRef
@@ -48,7 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(supervisor, "LOOK", 0.01)
     with closing(sqlite3.connect(tmp_path / "some.db")) as some:
         some.execute("create table t (x)")
-    templates(state.cache_folder()).keep("cloud", tmp_path / "some.db")
+    templates(cache_folder()).keep("cloud", tmp_path / "some.db")
     return state.cloud_folder("small")
 
 
