@@ -12,11 +12,13 @@ from prefect.cache_policies import NO_CACHE
 from blocks.account import FleetAccount
 from bootstrap.environment import build, cache_folder
 from bootstrap.recompute import Recompute
+from fleet.errors import FleetError
 from fleet.evals.collection import fetched
 from fleet.evals.delivery import deliver
 from fleet.evals.documents import EvalId, EvalManifest
 from fleet.evals.merge import merge
 from fleet.evals.preparation import failed_jobs, finished_jobs, set_aside
+from fleet.evals.progress import tally_of
 from fleet.evals.report import EvalReport, metrics_of
 from fleet.evals.site import Site
 from flows.names import collect_name
@@ -29,10 +31,38 @@ def collect_results(
     """Merge what lies in S3 for each of these evals and deliver the logs to `log_dir` (a folder, an s3:// address, or
     only the bucket).
 
-    May be run again at any time; what is missing makes a log of status `error` that `inspect eval-retry` can finish.
+    May be run again at any time; what is missing makes a log of status `error` that `inspect eval-retry` can finish. An eval that
+    can't be merged is named in its report, and the others are.
     """
     site = cast("FleetAccount", FleetAccount.load(account)).site(region)
-    return [merge_eval.with_options(task_run_name=f"merge {eval_id}")(site, eval_id, log_dir) for eval_id in eval_ids]
+    return [collected(site, eval_id, log_dir) for eval_id in eval_ids]
+
+
+def collected(site: Site, eval_id: EvalId, log_dir: str | None) -> EvalReport:
+    """The report of one eval, whatever became of its merge: its results lie in S3 and can be collected again."""
+    try:
+        return merge_eval.with_options(task_run_name=f"merge {eval_id}")(site, eval_id, log_dir)
+    except (FleetError, OSError) as error:
+        get_run_logger().error("%s could not be collected: %s", eval_id, error)
+        return unmerged(EvalManifest.read(site.objects.get(site.layout.manifest(eval_id))), site, str(error))
+
+
+def unmerged(manifest: EvalManifest, site: Site, why: str) -> EvalReport:
+    """What is said of an eval whose results could not be merged."""
+    planned = tally_of(manifest).samples
+    return EvalReport(
+        eval_id=manifest.eval_id,
+        task=manifest.task.name,
+        model=manifest.model.name,
+        status="error",
+        log="",
+        stored=site.objects.uri(site.layout.results(manifest.eval_id)),
+        samples=planned,
+        samples_done=0,
+        errors=0,
+        missing=planned,
+        why=f"its results are kept, and could not be merged: {why}",
+    )
 
 
 @task(name="merge", cache_policy=NO_CACHE)
@@ -40,7 +70,7 @@ def merge_eval(site: Site, eval_id: EvalId, log_dir: str | None) -> EvalReport:
     """The merged log of one eval."""
     manifest = EvalManifest.read(site.objects.get(site.layout.manifest(eval_id)))
     finished = finished_jobs(site, eval_id)
-    failed = failed_jobs(site, eval_id, earlier={})
+    failed = failed_jobs(site, eval_id)
     keys = [site.layout.result(eval_id, job.job) for job in manifest.jobs if job.job in finished]
     with tempfile.TemporaryDirectory(prefix="inspect-fleet-merge-") as scratch:
         folder = Path(scratch)
@@ -63,7 +93,7 @@ def merge_eval(site: Site, eval_id: EvalId, log_dir: str | None) -> EvalReport:
             set_aside(site, eval_id, unusable.job)
         stored = site.layout.merged(eval_id, manifest.log_name)
         site.objects.put(stored, merged)
-        log = deliver(merged, log_dir) if log_dir else site.objects.uri(stored)
+        log, undelivered = delivered(merged, log_dir, site.objects.uri(stored))
     get_run_logger().info(
         "%s: %s, %d of %d samples, in %s", eval_id, report.status, report.samples, report.planned, log
     )
@@ -78,9 +108,19 @@ def merge_eval(site: Site, eval_id: EvalId, log_dir: str | None) -> EvalReport:
         samples_done=report.samples,
         errors=report.sample_errors,
         missing=report.planned - report.samples,
-        why=report.error or "",
+        why="; ".join(part for part in (report.error, undelivered) if part),
         metrics=metrics_of(report.results),
     )
+
+
+def delivered(merged: Path, log_dir: str | None, stored: str) -> tuple[str, str]:
+    """Where the log lies for the person, and why it isn't where they asked for it."""
+    if not log_dir:
+        return stored, ""
+    try:
+        return deliver(merged, log_dir), ""
+    except (FleetError, OSError) as error:
+        return stored, f"the log could not be put into {log_dir} and stays in the bucket: {error}"
 
 
 def _artifact(site: Site, sha256: str, folder: Path) -> Path:

@@ -24,13 +24,14 @@ def launch_fleet(
     config: Ec2Config = Ec2Config(),
     account: str = "default",
     owner: str = "unknown",
+    key: str | None = None,
     first: int = 1,
     title: str | None = None,
 ) -> list[UUID]:
     """Ask for `count` instances that work on `order`; answers their flow runs. They are numbered from `first`, and named after
     the run's `title` (its id, where it has none).
 
-    Asking twice for the same numbers of the same run starts nothing twice.
+    Asking twice for the same numbers of the same run (or `key`) starts nothing twice.
     """
     deployment = cast("FleetAccount", FleetAccount.load(account))
     variables = job_variables(order, image, config, deployment, owner=owner, code=upload_code(order, account))
@@ -38,7 +39,7 @@ def launch_fleet(
         start_worker(
             order,
             name=f"worker {number} of {title or order.run[:8]}",
-            key=f"{order.run}-{number}",
+            key=f"{key or order.run}-{number}",
             job_variables=variables,
             tags=[run_tag(order.run), *order.eval_ids[:9]],
         )
@@ -60,13 +61,14 @@ def job_variables(
 ) -> dict[str, Any]:
     """What the ec2 pool is told about each instance of a fleet. Ids, names and addresses only."""
     site = account.site(order.region)
+    subnets, security_groups = account.network(order.region)
     return {
         "image": image,
         "command": "fleet-python -m bootstrap.engine",
         "instance_types": [config.instance_type, *config.instance_type_fallbacks],
         "region": config.region,
-        "subnets": account.subnets,
-        "security_groups": account.security_groups,
+        "subnets": subnets,
+        "security_groups": security_groups,
         "instance_profile": account.instance_profile,
         "market": "spot" if config.spot else "on-demand",
         "max_hours": config.max_hours,

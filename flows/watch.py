@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from prefect import runtime
+import httpx
+from prefect import get_run_logger
 
+from fleet.aws.failures import AwsRefused, CredentialsBad, Denied
 from fleet.evals.documents import EvalId, WorkerEvent
-from fleet.evals.preparation import failed_jobs, finished_jobs
+from fleet.evals.preparation import FailureRecords, finished_jobs
 from fleet.evals.progress import Finished, Progress, RunTally, Step, Stop, WorkerFacts, next_step, snapshot
 from fleet.evals.site import Site
 from fleet.pool import runs as workers_of
@@ -19,10 +22,15 @@ from fleet.wire import DocumentRefused
 
 LOOK_S = 1
 """Seconds between two looks: the long poll for events is the wait, so that a finished job is shown at once."""
+EVENTS_A_LOOK = 200
+"""Events taken in at a look, at most: a busy fleet must not keep its controller from looking at anything else."""
 LIST_S = 15.0
 """Seconds between two listings of S3 while no event says that something is finished."""
 LISTING_KEYS = 5_000
 """Above so many results a listing costs whole seconds, so that it is made on schedule only."""
+PATIENCE_S = 300.0
+"""How long AWS or Prefect may fail to answer before the run is given up. Instances work on meanwhile."""
+AGAIN_S = 2.0
 
 
 class CancelledByPerson(BaseException):
@@ -38,55 +46,86 @@ class Watch:
     events: str
     """URL of the events queue."""
     workers: list[UUID]
-    earlier_failures: Mapping[EvalId, Mapping[str, str]]
+    failures: Mapping[EvalId, FailureRecords]
     secrets: str
     """Path of the instances' parameters; empty: the run has none."""
     price: float | None
     replaced: int = 0
-    began: float = field(default_factory=time.monotonic)
+    facts: Sequence[WorkerFacts] = ()
+    """The workers at the last look."""
+    provisioned: set[str] = field(default_factory=set)
+    """Flow runs whose instances have been given their secrets, or can't be."""
+    _began: float = field(default_factory=time.monotonic)
+    _seen: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """When each worker's instance was first and last seen alive: what is paid for."""
     _listed: float = 0.0
     _news: bool = True
 
     def look(self) -> tuple[Progress, Step]:
         """One look at everything, and what to do now."""
-        self.hear()
+        self.hear(wait=LOOK_S)
         if self._must_list():
             self._list()
-        facts = workers_of.look_at(self.workers)
-        step = self._next(facts)
-        return snapshot(self.tally, facts, price=self.price, seconds=time.monotonic() - self.began), step
-
-    def _next(self, facts: Sequence[WorkerFacts]) -> Step:
-        step = next_step(self.tally, facts, replaced=self.replaced)
-        if isinstance(step, (Finished, Stop)) and self._news:
-            # Events are hints: what ends a run is read from S3 itself.
-            self._list()
-            step = next_step(self.tally, facts, replaced=self.replaced)
-        return step
+        self._look_at_workers()
+        return self._snapshot(), self._next()
 
     def take_stock(self) -> Progress:
-        """The last snapshot, from what Prefect knows of the workers and what was heard and listed before."""
-        return snapshot(
-            self.tally, workers_of.look_at(self.workers), price=self.price, seconds=time.monotonic() - self.began
-        )
+        """The last snapshot, when the workers have ended: from Prefect, and what was heard and listed before."""
+        self._look_at_workers()
+        return self._snapshot()
 
-    def hear(self) -> None:
-        """Take in the events that have come. AwsRefused."""
-        messages = self.site.queues.receive(self.events, wait=LOOK_S)
-        while messages:
+    def unprovisioned(self) -> list[UUID]:
+        """Workers whose instance is known and has no secrets yet, of a run that has some."""
+        if not self.secrets:
+            return []
+        return [
+            UUID(fact.run_id)
+            for fact in self.facts
+            if fact.instance and not fact.over and fact.run_id not in self.provisioned
+        ]
+
+    def hear(self, *, wait: int = 0) -> None:
+        """Take in the events that have come, up to a bound. AwsRefused."""
+        for _ in range(0, EVENTS_A_LOOK, 10):
+            messages = self.site.queues.receive(self.events, wait=wait)
             for message in messages:
                 # An event of another release is passed over: nothing hangs on it, and it must not come again.
                 with suppress(DocumentRefused):
                     self._take(WorkerEvent.read(message.body))
-                self.site.queues.done(self.events, message.receipt)
-            messages = self.site.queues.receive(self.events, wait=0)
+            self.site.queues.done_all(self.events, [message.receipt for message in messages])
+            wait = 0
+            if not messages:
+                return
 
     def _take(self, event: WorkerEvent) -> None:
         self.tally.hear(event)
         if event.kind in ("job_done", "job_failed"):
             self._news = True
         if event.kind == "secrets_fetched" and self.secrets:
-            self.site.parameters.delete([f"{self.secrets}/{event.instance}"])
+            with suppress(AwsRefused):  # clean-up deletes it otherwise
+                self.site.parameters.delete([f"{self.secrets}/{event.instance}"])
+
+    def _look_at_workers(self) -> None:
+        now = time.monotonic()
+        facts = []
+        for fact in workers_of.look_at(self.workers):
+            if fact.instance and not fact.over:
+                first, _ = self._seen.setdefault(fact.run_id, (now, now))
+                self._seen[fact.run_id] = (first, now)
+            first, last = self._seen.get(fact.run_id, (now, now))
+            facts.append(dataclasses.replace(fact, live_seconds=last - first))
+        self.facts = facts
+
+    def _next(self) -> Step:
+        step = next_step(self.tally, self.facts, replaced=self.replaced)
+        if isinstance(step, (Finished, Stop)) and self._news:
+            # Events are hints: what ends a run is read from S3 itself.
+            self._list()
+            step = next_step(self.tally, self.facts, replaced=self.replaced)
+        return step
+
+    def _snapshot(self) -> Progress:
+        return snapshot(self.tally, self.facts, price=self.price, seconds=time.monotonic() - self._began)
 
     def _must_list(self) -> bool:
         waited = time.monotonic() - self._listed
@@ -96,18 +135,38 @@ class Watch:
     def _list(self) -> None:
         for eval_id, tally in self.tally.evals.items():
             tally.done = finished_jobs(self.site, eval_id) & tally.jobs.keys()
-            failed = failed_jobs(self.site, eval_id, earlier=self.earlier_failures.get(eval_id, {}))
+            failed = self.failures[eval_id].final(self.site) if eval_id in self.failures else {}
             tally.failed = {job: why for job, why in failed.items() if job not in tally.done}
         self._listed = time.monotonic()
         self._news = False
 
 
-def watching(watch: Watch) -> Iterator[tuple[Progress, Step]]:
-    """Look until told otherwise. CancelledByPerson: the run was cancelled in the UI, and no runner is there to stop us."""
-    run_id = runtime.flow_run.id
+def watching(
+    watch: Watch,
+    is_cancelled: Callable[[], bool],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[tuple[Progress, Step]]:
+    """Look until told otherwise, over AWS's and Prefect's bad moments.
+
+    CancelledByPerson: the run was cancelled in the UI. What fails for `PATIENCE_S` comes through; Denied and CredentialsBad at once.
+    """
+    well = clock()
     while True:
-        yield watch.look()
-        if run_id and workers_of.is_being_cancelled(run_id):
-            raise CancelledByPerson(
-                "cancelled by a person; results so far are kept, the same request goes on from them"
-            )
+        try:
+            if is_cancelled():
+                raise CancelledByPerson(
+                    "cancelled by a person; results so far are kept, the same request goes on from them"
+                )
+            seen = watch.look()
+        except (Denied, CredentialsBad):
+            raise
+        except (AwsRefused, httpx.HTTPError) as error:
+            if clock() - well >= PATIENCE_S:
+                raise
+            get_run_logger().warning("Looking again: %s", error)
+            sleep(AGAIN_S)
+            continue
+        well = clock()
+        yield seen

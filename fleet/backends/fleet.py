@@ -18,7 +18,7 @@ from blocks.unbuilt import refuse_unbuilt
 from bootstrap.run_plan import RunPlan, plan_run, planned_ahead
 from fleet.backends import Backend
 from fleet.errors import FleetError
-from fleet.evals.cost import FIRST_SLOTS
+from fleet.evals.cost import fleet_slots
 from fleet.evals.delivery import check_log_dir
 from fleet.evals.listener import Listener, listener
 from fleet.evals.report import RunReport
@@ -80,7 +80,7 @@ class FleetBackend(Backend):
             return self._call(request, plan)
 
     def _plan(self, request: EvalRequest, folder: Path) -> RunPlan:
-        slots = self._config.max_workers * min(FIRST_SLOTS, self._config.concurrency_per_worker)
+        slots = fleet_slots(self._config.max_workers, self._config.concurrency_per_worker)
         nonce = str(uuid.uuid4()) if self._config.new_fleet else ""
         return plan_run(request, folder, slots=slots, nonce=nonce, say=self._follower.stage)
 

@@ -12,6 +12,11 @@ FIRST_SLOTS = 10
 """Jobs at a time with which an instance starts (the seed's rule); it adapts from there."""
 
 
+def fleet_slots(max_workers: int, concurrency: int) -> int:
+    """Jobs that run at a time on the whole fleet, at first."""
+    return max_workers * min(FIRST_SLOTS, concurrency)
+
+
 def workers_for(open_jobs: int, *, max_workers: int, concurrency: int) -> int:
     """How many instances are worth launching: as many as can each fill their first slots, at most `max_workers`."""
     if open_jobs == 0:
@@ -54,7 +59,7 @@ class Estimate:
             f"### {self.line()}\n\n| task | model | samples to run | jobs |\n|---|---|---|---|\n{rows}\n\n"
             f"| | |\n|---|---|\n| instances | {self.workers} × {self.instance_type} ({self.market}) in {self.region} |\n"
             f"| price an instance-hour | {hourly} |\n| price of the fleet an hour | {fleet} |\n"
-            f"| most it can cost (instances power off after {self.max_hours:g} h) | {most} |\n\n"
+            f"| most these instances can cost (each powers off after {self.max_hours:g} h) | {most} |\n\n"
             "Model tokens are not in these figures: Inspect knows no prices.\n"
         )
 

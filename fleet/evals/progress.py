@@ -56,6 +56,8 @@ class WorkerFacts:
     """The state's message: the reason of a loss."""
     live_seconds: float
     """Since the instance was known, until it ended or now: what is paid for."""
+    age_seconds: float = 0.0
+    """Since it was asked for."""
     over: bool = False
     """The flow run is final: for our pool, its instance is gone or going."""
 
@@ -119,6 +121,11 @@ class RunTally:
 
     evals: dict[EvalId, EvalTally]
     workers: dict[str, WorkerTally] = field(default_factory=dict)
+
+    @property
+    def open_jobs(self) -> int:
+        """Jobs of all evals with neither a result nor a final failure."""
+        return sum(len(one.open_jobs) for one in self.evals.values())
 
     def hear(self, event: WorkerEvent) -> None:
         """Take in one event. Duplicates of job_done count once for the eval, since a set holds what is done."""
@@ -267,6 +274,8 @@ Step = GoOn | TopUp | Finished | Stop
 
 FAILURE_SHARE = 0.2
 """More than this share of jobs failed for good: the rest would too (design, failure rules)."""
+LAUNCH_S = 900.0
+"""A pool worker looks for flow runs every few seconds, and EC2 answers in as many: nobody is there who launches."""
 FIRST_JOBS = 3
 """So many failures, and not one success, say the same sooner."""
 
@@ -279,7 +288,7 @@ def next_step(tally: RunTally, workers: Iterable[WorkerFacts], *, replaced: int)
     """
     evals = list(tally.evals.values())
     facts = list(workers)
-    open_jobs = sum(len(one.open_jobs) for one in evals)
+    open_jobs = tally.open_jobs
     if not open_jobs:
         return Finished()
 
@@ -297,7 +306,12 @@ def next_step(tally: RunTally, workers: Iterable[WorkerFacts], *, replaced: int)
     wanted = min(len(had_worked) - replaced, first - replaced, open_jobs - alive)
     if wanted > 0:
         return TopUp(count=wanted)
-    if facts and not alive:
+    hoped_for = [fact for fact in facts if fact.phase.alive]
+    if hoped_for and all(fact.phase is Phase.LAUNCHING and fact.age_seconds > LAUNCH_S for fact in hoped_for):
+        return Stop(
+            why=f"no instance was launched within {LAUNCH_S / 60:g} minutes: is a worker of the pool running, and not paused?"
+        )
+    if not alive:
         reasons = _most_common(fact.why for fact in facts if fact.why) or "no reason given"
         return Stop(why=f"no instance is left for {open_jobs} open jobs: {reasons}")
     return GoOn()

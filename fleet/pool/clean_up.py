@@ -1,8 +1,9 @@
 """The end of a run: what it created is gone, or named.
 
-The order is a contract. Workers go first, because one that still runs reads its parameter and its queues, and would report a
-missing queue as a fault. Parameters go before queues, since they hold secrets. Locks go last: who takes one must find nothing
-of the old run. A step that fails doesn't keep the next ones from their work; "not found" is success.
+The order is a contract. The intake closes first: a worker whose work queue is gone takes that as the end of the run. Secrets go
+next, since they must not outlive anything. Then the workers, because one that still runs would report a missing queue of
+events as a fault. Locks go last: who takes one must find nothing of the old run. Whatever goes wrong in one step, the next ones
+have their turn; "not found" is success.
 
 A controller may not terminate instances. It asks for the end of the worker's flow run, and the pool worker, which watches
 both, terminates the instance and says so in the flow run's state.
@@ -16,14 +17,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
 
-from fleet.aws.failures import AwsRefused
 from fleet.evals.lock import EvalLock
-from fleet.evals.preparation import RunQueues
 from fleet.evals.progress import Phase, WorkerFacts
 from fleet.evals.site import Site
 
-PATIENCE_S = 60.0
-"""How long instances may take to be gone after they were asked to go; EC2 needs some seconds, a reaper has all the time."""
+PATIENCE_S = 20.0
+"""How long workers may take to end after they were asked to. Together with the rest it must fit into the 30 s that a process
+pool leaves a cancelled run."""
 LOOK_S = 0.5
 
 
@@ -45,10 +45,93 @@ class Created:
     """What a run has created so far; filled in as it goes, so that clean-up knows at any moment."""
 
     run: str
+    secrets: str = ""
+    """Path of its instances' parameters; empty: it has none."""
     workers: list[UUID] = field(default_factory=list)
-    queues: RunQueues | None = None
-    parameters: bool = False
+    intake: str = ""
+    """URL of the work queue."""
+    queues: list[str] = field(default_factory=list)
+    """URLs of all its queues, as far as they exist."""
     locks: list[EvalLock] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class CleanUp:
+    """One clean-up on its way. Use `clean_up`."""
+
+    site: Site
+    created: Created
+    workers: Workers
+    why: str
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
+    left: list[str] = field(default_factory=list)
+    """What is left, each with its reason."""
+
+    def attempt(self, what: str, step: Callable[[], None]) -> None:
+        """Do a step; its failure is named, and keeps nothing else from its work."""
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - Prefect's server or AWS may fail in any way; the next steps must run
+            self.left.append(f"{what}: {error}")
+
+    def close_intake(self) -> None:
+        """Delete the work queue."""
+        if self.created.intake:
+            self.site.queues.delete(self.created.intake)
+
+    def stop_all(self) -> None:
+        """Ask every worker to end."""
+        for run_id in self._living(self._everyone()):
+            self.attempt(f"worker {run_id} wasn't asked to end", lambda run_id=run_id: self._stop([run_id]))  # type: ignore[misc]
+
+    def delete_parameters(self) -> None:
+        """Delete the secrets: by the names they must have, then whatever a listing still finds."""
+        path = self.created.secrets
+        if not path:
+            return
+        known = [f"{path}/{fact.instance}" for fact in self.workers.look_at(self._everyone()) if fact.instance]
+        self.site.parameters.delete(known)
+        self.site.parameters.delete(self.site.parameters.find(path))
+
+    def end_workers(self, grace: float) -> None:
+        """Wait for the workers to end by themselves, then ask those that haven't, and wait for them."""
+        living = self._wait(self._everyone(), seconds=grace)
+        if living:
+            self._stop(living)
+            living = self._wait(living, seconds=PATIENCE_S, stopping_lives=True)
+        for fact in self.workers.look_at(living):
+            self.left.append(
+                f"instance {fact.instance or 'of an unknown id'} of {fact.name} was asked to end and hasn't yet: "
+                "the pool worker goes on trying while it runs; else terminate it by its tags"
+            )
+
+    def delete_queue(self, url: str) -> None:
+        """Delete one queue."""
+        self.site.queues.delete(url)
+
+    def _stop(self, run_ids: Sequence[UUID]) -> None:
+        self.workers.stop(run_ids, why=self.why)
+
+    def _everyone(self) -> list[UUID]:
+        # Also those whose starter died before it could write them down.
+        return sorted({*self.created.workers, *self.workers.of_run(self.created.run)})
+
+    def _living(self, run_ids: Sequence[UUID], *, stopping_lives: bool = False) -> list[UUID]:
+        return [
+            UUID(fact.run_id)
+            for fact in self.workers.look_at(run_ids)
+            if fact.phase.alive or (stopping_lives and fact.phase is Phase.STOPPED and not fact.over)
+        ]
+
+    def _wait(self, run_ids: Sequence[UUID], *, seconds: float, stopping_lives: bool = False) -> list[UUID]:
+        """Those that are still there after so long; a run in Cancelling still has its instance."""
+        until = self.clock() + seconds
+        while living := self._living(run_ids, stopping_lives=stopping_lives):
+            if self.clock() >= until:
+                return living
+            self.sleep(LOOK_S)
+        return []
 
 
 def clean_up(
@@ -62,105 +145,20 @@ def clean_up(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[str]:
-    """Remove what the run created; answers what is left, each with its reason. Never raises for what AWS refuses.
+    """Remove what the run created; answers what is left, each with its reason. Never raises, whatever is refused.
 
-    `grace`: seconds that workers get to end by themselves after their work queue is gone (they do so within moments).
-    `last_words` is called when the workers have ended and the queue of their events is still there.
+    `grace`: seconds that workers get to end by themselves after their work queue is gone (they do so within moments); 0: they are
+    asked to end at once. `last_words` is called when they have ended and the queue of their events is still there.
     """
-    left: list[str] = []
-    steps: tuple[Callable[[], list[str]], ...] = (
-        lambda: close_intake(site, created),
-        lambda: _end_workers(created, workers, grace=grace, why=why, clock=clock, sleep=sleep),
-        lambda: _listen(last_words),
-        lambda: _delete_parameters(site, created),
-        lambda: _delete_queues(site, created),
-        lambda: _release_locks(created),
-    )
-    for step in steps:
-        try:
-            left += step()
-        except AwsRefused as refused:
-            left.append(str(refused))
-    return left
-
-
-def close_intake(site: Site, created: Created) -> list[str]:
-    """Delete the work queue: a worker whose queue is gone takes it as the end of the run. AwsRefused."""
-    if created.queues:
-        site.queues.delete(created.queues.work)
-    return []
-
-
-def _end_workers(
-    created: Created,
-    workers: Workers,
-    *,
-    grace: float,
-    why: str,
-    clock: Callable[[], float],
-    sleep: Callable[[float], None],
-) -> list[str]:
-    everyone = sorted({*created.workers, *workers.of_run(created.run)})
-    living = _wait_for_end(everyone, workers, until=clock() + grace, clock=clock, sleep=sleep)
-    if not living:
-        return []
-    workers.stop(living, why=why)
-    left = _wait_for_end(living, workers, until=clock() + PATIENCE_S, clock=clock, sleep=sleep, stopping_is_alive=True)
-    return [
-        f"instance {fact.instance or 'of an unknown id'} of worker {fact.name} was asked to end and hasn't yet: "
-        "the pool worker goes on trying while it runs; else terminate it by its tags"
-        for fact in workers.look_at(left)
-    ]
-
-
-def _wait_for_end(
-    run_ids: Sequence[UUID],
-    workers: Workers,
-    *,
-    until: float,
-    clock: Callable[[], float],
-    sleep: Callable[[float], None],
-    stopping_is_alive: bool = False,
-) -> list[UUID]:
-    """Those that are still there at `until`; a run in Cancelling still has its instance."""
-    while True:
-        living = [
-            UUID(fact.run_id)
-            for fact in workers.look_at(run_ids)
-            if fact.phase.alive or (stopping_is_alive and fact.phase is Phase.STOPPED and not fact.over)
-        ]
-        if not living or clock() >= until:
-            return living
-        sleep(LOOK_S)
-
-
-def _listen(last_words: Callable[[], None]) -> list[str]:
-    last_words()
-    return []
-
-
-def _delete_parameters(site: Site, created: Created) -> list[str]:
-    if created.parameters:
-        site.parameters.delete(site.parameters.find(site.secrets_of(created.run)))
-    return []
-
-
-def _delete_queues(site: Site, created: Created) -> list[str]:
-    left = []
-    if created.queues:
-        for url in (created.queues.events, created.queues.dead):
-            try:
-                site.queues.delete(url)
-            except AwsRefused as refused:
-                left.append(str(refused))
-    return left
-
-
-def _release_locks(created: Created) -> list[str]:
-    left = []
+    work = CleanUp(site, created, workers, why, clock, sleep)
+    work.attempt("the work queue", work.close_intake)
+    if not grace:
+        work.attempt("the workers", work.stop_all)
+    work.attempt("the instances' secrets", work.delete_parameters)
+    work.attempt("the workers", lambda: work.end_workers(grace))
+    work.attempt("the last events", last_words)
+    for url in created.queues:
+        work.attempt(f"queue {url}", lambda url=url: work.delete_queue(url))  # type: ignore[misc]
     for lock in created.locks:
-        try:
-            lock.release()
-        except AwsRefused as refused:
-            left.append(str(refused))
-    return left
+        work.attempt("a lock", lock.release)
+    return work.left

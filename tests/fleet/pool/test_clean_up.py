@@ -106,7 +106,16 @@ def end_of_run(
         parameters=True,
         locks=[cast("Any", FakeLock(site.log))],
     )
-    left = clean_up(cast("Site", site), created, workers, grace=grace, why="over", clock=clock, sleep=clock.sleep)
+    left = clean_up(
+        cast("Site", site),
+        created,
+        workers,
+        grace=grace,
+        why="over",
+        last_words=lambda: site.log.append(f"last words at {clock.now:g}"),
+        clock=clock,
+        sleep=clock.sleep,
+    )
     return left, workers, clock
 
 
@@ -122,10 +131,10 @@ def test_a_finished_run_lets_its_workers_end_and_leaves_nothing() -> None:
     assert site.existing == {"/path/other/i-3"}
 
 
-def test_the_order_is_intake_workers_parameters_queues_locks() -> None:
+def test_the_order_is_intake_workers_events_parameters_queues_locks() -> None:
     site = FakeSite(everything())
-    end_of_run(site, {uuid4(): 0.0}, grace=5)
-    assert site.log == ["work", "/path/r/i-1", "/path/r/i-2", "events", "dead", "lock"]
+    end_of_run(site, {uuid4(): 3.0}, grace=5)
+    assert site.log == ["work", "last words at 3", "/path/r/i-1", "/path/r/i-2", "events", "dead", "lock"]
 
 
 def test_a_cancelled_run_stops_its_workers_at_once() -> None:
