@@ -187,6 +187,29 @@ def test_a_sample_that_isnt_the_planned_one_crashes_the_job_and_not_the_runner(
     in_pool(environment, tmp_path, work)
 
 
+def test_homes_and_caches_may_lie_elsewhere_than_where_it_was_planned(
+    environment: JobEnvironment, tmp_path: Path
+) -> None:
+    """Whoever plans has another HOME than an instance has. A sample may name either; a dataset lies in the cache of each."""
+    here, there = (tmp_path / name for name in ("here", "there"))
+    homes = [
+        "/root",
+        "/home/alice/.bashrc",
+        *(f"{home}{rest}" for home in (here, there) for rest in ("", "/notes.txt")),
+    ]
+    request = kit_request(models=["kit/m"], tasks=[{"name": "evalkit/placed", "args": {"homes": homes}}])
+    ours = {name: value for name, value in os.environ.items() if name not in ("HF_HOME", "XDG_CACHE_HOME")}
+    [plan] = plan_tasks(request, environment, tmp_path / "plan", env={**ours, "HOME": str(here)})
+    manifest = make_manifest(plan, request, environment.spec, slots=1)
+
+    async def work(pool: RunnerPool) -> None:
+        runner = await pool.spawn()
+        done = [await runner.run(manifest, job, tmp_path / "job") for job in manifest.jobs]
+        assert sum(len(answer.result.samples) for answer in done) == len(homes)
+
+    in_pool(environment, tmp_path, work, env={"HOME": str(there), "HF_HOME": "/srv/models"})
+
+
 def test_where_a_fork_isnt_safe_runners_are_processes_of_their_own(
     environment: JobEnvironment, manifests: dict[str, EvalManifest], tmp_path: Path
 ) -> None:
