@@ -49,7 +49,7 @@ LONGEST_DELAY = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AfterFailure:
     """What becomes of a failed job."""
 
     final: bool
@@ -57,13 +57,13 @@ class Verdict:
     """Seconds before it is tried again; 0 when it is not."""
 
 
-def after_failure(kind: str, failures: int) -> Verdict:
+def after_failure(kind: str, failures: int) -> AfterFailure:
     """What the failure number `failures` (1 the first) of a job means, when it is of this kind."""
     most = 1 if kind in FINAL else RATE_LIMIT_FAILURES if kind in RATE_LIMITED else MOST_FAILURES
     if failures >= most:
-        return Verdict(final=True, delay=0)
+        return AfterFailure(final=True, delay=0)
     first = FIRST_DELAY * 6 if kind in RATE_LIMITED else FIRST_DELAY
-    return Verdict(final=False, delay=min(first * 2 ** (failures - 1), LONGEST_DELAY))
+    return AfterFailure(final=False, delay=min(first * 2 ** (failures - 1), LONGEST_DELAY))
 
 
 def kind_of(bases: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from fleet.errors import RequestRefused
 from fleet.local.process_ref import ProcessRef
 from fleet.wire import Wire
 
-Phase = Literal["starting", "ready", "failed", "stopping"]
+CloudPhase = Literal["starting", "ready", "failed", "stopping"]
 
 
 class CloudNameRefused(RequestRefused):
@@ -49,7 +49,7 @@ class CloudState(Wire):
 
     version: Literal[1] = 1
     name: str
-    phase: Phase = "starting"
+    phase: CloudPhase = "starting"
     doing: str = ""
     """While it starts: what it does now."""
     failed_part: str = ""

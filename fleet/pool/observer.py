@@ -27,7 +27,7 @@ from fleet.aws.session import Aws
 from fleet.pool import boot_log
 from fleet.pool.order import FLOW_RUN_TAG, POOL_TAG
 from fleet.pool.settings import PoolSettings
-from fleet.pool.verdict import Limits, Phase, Settle, Sight, Verdict, verdict
+from fleet.pool.verdict import Limits, RunPhase, Settle, Sight, Verdict, verdict
 
 if TYPE_CHECKING:
     import logging
@@ -54,7 +54,7 @@ class Terms:
 
 
 @dataclass(eq=False, slots=True)
-class Watch:
+class Watched:
     """One instance, the flow run it works for, and what was seen of them."""
 
     run_id: UUID
@@ -75,10 +75,17 @@ class Watch:
 class Runs(Protocol):
     """Flow runs (`RunStates`, or a fake)."""
 
-    async def read(self, ids: Sequence[UUID]) -> dict[UUID, RunView]: ...  # noqa: D102
-    async def at_work(self, pool: str) -> list[RunView]: ...  # noqa: D102
-    async def crash(self, run_id: UUID, why: str) -> bool: ...  # noqa: D102
-    async def cancel(self, run_id: UUID, why: str) -> bool: ...  # noqa: D102
+    async def read(self, ids: Sequence[UUID]) -> dict[UUID, RunView]:
+        """These flow runs, by id; those that Prefect doesn't know are left out."""
+
+    async def at_work(self, pool: str) -> list[RunView]:
+        """The flow runs of a work pool that may have an instance."""
+
+    async def crash(self, run_id: UUID, why: str) -> bool:
+        """Set Crashed with the reason. Whether it is Crashed by this call."""
+
+    async def cancel(self, run_id: UUID, why: str) -> bool:
+        """Set Cancelled. Whether it is Cancelled by this call."""
 
 
 class Host(Protocol):
@@ -113,7 +120,7 @@ class Observer:
     ) -> None:
         self._host, self._runs, self._settings, self._log = host, runs, settings, log
         self._ec2_of, self._clock, self._now = ec2_of, clock, now
-        self._watches: dict[str, Watch] = {}
+        self._watches: dict[str, Watched] = {}
         self._launching: dict[UUID, int] = {}
         self._home: Sequence[Aws] = ()
         self._next_sweep = float("-inf")
@@ -139,14 +146,14 @@ class Observer:
             if not self._launching[run_id]:
                 del self._launching[run_id]
 
-    def add(self, run_id: UUID, instance: Instance, terms: Terms) -> Watch:
+    def add(self, run_id: UUID, instance: Instance, terms: Terms) -> Watched:
         """Watch an instance that was launched just now."""
-        watch = Watch(run_id, instance.id, terms, born=self._clock(), launched_at=instance.launched_at)
+        watch = Watched(run_id, instance.id, terms, born=self._clock(), launched_at=instance.launched_at)
         self._watches[instance.id] = watch
         self._wake.set()
         return watch
 
-    def drop(self, watch: Watch) -> None:
+    def drop(self, watch: Watched) -> None:
         """Watch it no more."""
         if self._watches.get(watch.instance_id) is watch:
             del self._watches[watch.instance_id]
@@ -228,7 +235,7 @@ class Observer:
             if instance.id in self._watches or run_id in self._launching:
                 continue  # while this waited, its launch came to its end
             age = max(0.0, (self._now() - instance.launched_at).total_seconds())
-            self._watches[instance.id] = Watch(
+            self._watches[instance.id] = Watched(
                 run_id, instance.id, terms, born=self._clock() - age, launched_at=instance.launched_at, adopted=True
             )
             self._log.info("Watching instance %s of flow run %s, which was launched earlier", instance.id, run_id)
@@ -239,10 +246,12 @@ class Observer:
             watched = {watch.run_id for watch in self._watches.values()} | self._launching.keys() | present
             region, _, instance_id = (view.infrastructure or "").partition("::")
             # A run that is being submitted still has the record of the attempt before.
-            if view.id in watched or not instance_id.startswith("i-") or view.phase is Phase.SUBMITTING:
+            if view.id in watched or not instance_id.startswith("i-") or view.phase is RunPhase.SUBMITTING:
                 continue
             terms = await self._host.terms(view.run, region)
-            self._watches.setdefault(instance_id, Watch(view.id, instance_id, terms, born=self._clock(), adopted=True))
+            self._watches.setdefault(
+                instance_id, Watched(view.id, instance_id, terms, born=self._clock(), adopted=True)
+            )
 
     # Judgement
 
@@ -269,18 +278,18 @@ class Observer:
 
     def _verdict_on(
         self,
-        watch: Watch,
+        watch: Watched,
         instance: Instance | None,
         view: RunView | None,
         newest: Mapping[str, datetime.datetime],
     ) -> Verdict:
         now = self._clock()
-        phase = view.phase if view else Phase.DELETED
+        phase = view.phase if view else RunPhase.DELETED
         if instance is not None:
             watch.missing_since, watch.launched_at = None, instance.launched_at
         elif watch.missing_since is None:
             watch.missing_since = now
-        if phase not in (Phase.CRASHED, Phase.FINAL, Phase.RELEASED):
+        if phase not in (RunPhase.CRASHED, RunPhase.FINAL, RunPhase.RELEASED):
             watch.over_since = None
         elif watch.over_since is None:
             watch.over_since = now
@@ -301,9 +310,9 @@ class Observer:
         )
         return verdict(sight, limits)
 
-    async def _terminate(self, reasons: Mapping[Watch, str]) -> set[Watch]:
+    async def _terminate(self, reasons: Mapping[Watched, str]) -> set[Watched]:
         """Ask for the end of these, in one call a scope; those whose end EC2 took up."""
-        going: set[Watch] = set()
+        going: set[Watched] = set()
         for aws in {watch.terms.aws for watch in reasons}:
             mine = [watch for watch in reasons if watch.terms.aws is aws]
             ids = [watch.instance_id for watch in mine]
@@ -317,7 +326,7 @@ class Observer:
             self._log.info("Terminated instance %s: %s", watch.instance_id, reasons[watch])
         return going
 
-    async def _carry_out(self, watch: Watch, found: Verdict, view: RunView | None, terminated: bool) -> None:
+    async def _carry_out(self, watch: Watched, found: Verdict, view: RunView | None, terminated: bool) -> None:
         """Set the state, and let go of what is over. What fails is taken up by the next look."""
         if found.terminate and not terminated:
             return  # a state that says the instance is gone must not be set before it goes
@@ -333,7 +342,7 @@ class Observer:
         if found.over:
             self.drop(watch)
 
-    async def _tell(self, watch: Watch, why: str, log: Logger) -> None:
+    async def _tell(self, watch: Watched, why: str, log: Logger) -> None:
         log.error(why)
         last = await anyio.to_thread.run_sync(boot_log.tail, watch.terms.aws, watch.terms.log_folder, watch.instance_id)
         if last:

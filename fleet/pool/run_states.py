@@ -20,7 +20,7 @@ from prefect.exceptions import Abort, ObjectNotFound, Pause
 from prefect.states import Cancelled, Crashed
 from prefect.utilities.engine import propose_state
 
-from fleet.pool.verdict import Phase, phase_of
+from fleet.pool.verdict import RunPhase, run_phase
 
 PAGE = 200
 """Flow runs a request; the server's own limit."""
@@ -33,7 +33,7 @@ class RunView:
     """A flow run, as far as its instance is concerned."""
 
     id: UUID
-    phase: Phase
+    phase: RunPhase
     infrastructure: str | None
     """What it records as its infrastructure."""
     run: FlowRun
@@ -107,7 +107,7 @@ class RunStates:
 def view_of(run: FlowRun) -> RunView:
     """The flow run, as far as its instance is concerned."""
     state = run.state
-    phase = phase_of(
+    phase = run_phase(
         state.type.value if state else None,
         (state.name or "") if state else "",
         rescheduled=run.empirical_policy.retry_type != "in_process",

@@ -41,7 +41,7 @@ OUTSIDE = {
 """EC2's StateReason codes, in words."""
 
 
-class Phase(enum.Enum):
+class RunPhase(enum.Enum):
     """Where a flow run stands, as far as its instance is concerned."""
 
     SUBMITTING = "Pending or Submitting: this launch isn't known to Prefect yet, or another one is on its way"
@@ -55,7 +55,7 @@ class Phase(enum.Enum):
     DELETED = "Prefect doesn't know it"
 
 
-def phase_of(kind: str | None, name: str, *, rescheduled: bool, suspended: bool) -> Phase:
+def run_phase(kind: str | None, name: str, *, rescheduled: bool, suspended: bool) -> RunPhase:
     """The phase of a flow run by its state's type and name.
 
     `rescheduled`: where it is SCHEDULED, whether a pool worker will submit it anew (an engine waits for its own retry in
@@ -63,23 +63,23 @@ def phase_of(kind: str | None, name: str, *, rescheduled: bool, suspended: bool)
     """
     match kind:
         case None:
-            return Phase.SUBMITTING
+            return RunPhase.SUBMITTING
         case "PENDING":
-            return Phase.SUBMITTING if name in ("Pending", "Submitting") else Phase.PENDING
+            return RunPhase.SUBMITTING if name in ("Pending", "Submitting") else RunPhase.PENDING
         case "SCHEDULED":
-            return Phase.RELEASED if rescheduled else Phase.ACTIVE
+            return RunPhase.RELEASED if rescheduled else RunPhase.ACTIVE
         case "PAUSED":
-            return Phase.RELEASED if suspended else Phase.ACTIVE
+            return RunPhase.RELEASED if suspended else RunPhase.ACTIVE
         case "CANCELLING":
-            return Phase.CANCELLING
+            return RunPhase.CANCELLING
         case "CANCELLED":
-            return Phase.CANCELLED
+            return RunPhase.CANCELLED
         case "CRASHED":
-            return Phase.CRASHED
+            return RunPhase.CRASHED
         case "COMPLETED" | "FAILED":
-            return Phase.FINAL
+            return RunPhase.FINAL
         case _:
-            return Phase.ACTIVE
+            return RunPhase.ACTIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Sight:
 
     instance: Instance | None
     """None: EC2 left it out of its answer."""
-    phase: Phase
+    phase: RunPhase
     age: float
     """Seconds since the launch."""
     missing_for: float = 0.0
@@ -138,7 +138,7 @@ OVER = Verdict(over=True)
 def verdict(sight: Sight, limits: Limits) -> Verdict:
     """What this look calls for. Where a verdict asks for a termination, the next look sees whether it came."""
     instance = sight.instance
-    if instance is None and sight.missing_for < limits.missing and sight.phase is not Phase.CANCELLING:
+    if instance is None and sight.missing_for < limits.missing and sight.phase is not RunPhase.CANCELLING:
         return WATCH  # EC2's answers lag a launch by seconds
     if (instance is None and sight.missing_for >= limits.missing) or (instance is not None and instance.leaving):
         return _gone(sight, limits)
@@ -149,16 +149,16 @@ def _gone(sight: Sight, limits: Limits) -> Verdict:
     if sight.superseded:
         return OVER
     match sight.phase:
-        case Phase.PENDING | Phase.ACTIVE:
+        case RunPhase.PENDING | RunPhase.ACTIVE:
             return Verdict(settle=Settle.CRASHED, over=True, why=departure(sight.instance))
-        case Phase.SUBMITTING:
+        case RunPhase.SUBMITTING:
             # A retry that is being submitted still names the instance of the attempt before.
             if sight.age < limits.submit:
                 return WATCH
             return Verdict(settle=Settle.CRASHED, over=True, why=departure(sight.instance))
-        case Phase.CANCELLING:
+        case RunPhase.CANCELLING:
             return Verdict(settle=Settle.CANCELLED, over=True, why=f"{_cancelled(sight)}; its instance is gone")
-        case Phase.CRASHED if (
+        case RunPhase.CRASHED if (
             sight.instance and sight.instance.reason_code in TAKEN_AWAY and sight.over_for < limits.grace
         ):
             # The engine could only say that it was told to stop. (Past the grace it was we who took the instance away.)
@@ -171,25 +171,25 @@ def _there(sight: Sight, limits: Limits) -> Verdict:
     if sight.superseded:
         return Verdict(terminate=True, why="a later launch works for its flow run")
     match sight.phase:
-        case Phase.CANCELLING:
+        case RunPhase.CANCELLING:
             return Verdict(
                 terminate=True, settle=Settle.CANCELLED, why=f"{_cancelled(sight)}; its instance was terminated"
             )
-        case Phase.CANCELLED:
+        case RunPhase.CANCELLED:
             return Verdict(terminate=True, why="its flow run was cancelled")
-        case Phase.DELETED:
+        case RunPhase.DELETED:
             return Verdict(terminate=True, why="its flow run was deleted")
-        case Phase.CRASHED | Phase.FINAL | Phase.RELEASED:
+        case RunPhase.CRASHED | RunPhase.FINAL | RunPhase.RELEASED:
             if sight.over_for < limits.grace:
                 return WATCH
             return Verdict(terminate=True, why="its flow run needs it no more, and it didn't power itself off")
-        case Phase.SUBMITTING | Phase.PENDING if sight.age > limits.boot:
+        case RunPhase.SUBMITTING | RunPhase.PENDING if sight.age > limits.boot:
             return Verdict(
                 terminate=True,
                 settle=Settle.CRASHED,
                 why=f"no boot within {limits.boot:g} s: the instance never reported to Prefect, and was terminated",
             )
-        case Phase.PENDING | Phase.ACTIVE if sight.instance is not None and sight.instance.state in STOPPED:
+        case RunPhase.PENDING | RunPhase.ACTIVE if sight.instance is not None and sight.instance.state in STOPPED:
             return Verdict(terminate=True, settle=Settle.CRASHED, why="the instance was stopped from outside")
         case _:
             return WATCH

@@ -28,12 +28,12 @@ from fleet.aws.instances import Instance, Instances, LaunchOrder, launch
 from fleet.aws.session import Aws
 from fleet.errors import FleetError
 from fleet.pool.access import Access
-from fleet.pool.observer import Observer, Terms, Watch
+from fleet.pool.observer import Observer, Terms, Watched
 from fleet.pool.order import POOL_TAG, check, make_order, places
 from fleet.pool.run_states import RunStates, view_of
 from fleet.pool.settings import PoolSettings
 from fleet.pool.variables import IMAGE_PARAMETER, EC2JobConfiguration, EC2Variables
-from fleet.pool.verdict import Phase
+from fleet.pool.verdict import RunPhase
 
 LAUNCHES_AT_ONCE = 4
 """Launches that ask EC2 at the same time: RunInstances is throttled by account, and they all draw on one bucket."""
@@ -139,7 +139,7 @@ class EC2Worker(BaseWorker[EC2JobConfiguration, EC2Variables, EC2WorkerResult]):
     async def _launched(self, flow_run: FlowRun, configuration: EC2JobConfiguration) -> Instance:
         """A new instance. NotWanted: the flow run ended before it came to that."""
         phase = view_of(await self.client.read_flow_run(flow_run.id)).phase
-        if phase in (Phase.CANCELLING, Phase.CANCELLED, Phase.CRASHED, Phase.FINAL):
+        if phase in (RunPhase.CANCELLING, RunPhase.CANCELLED, RunPhase.CRASHED, RunPhase.FINAL):
             raise NotWanted(flow_run=str(flow_run.id))
         ec2 = Instances(self._access.of(configuration.aws_credentials, configuration.region))
         order = await anyio.to_thread.run_sync(self._order, flow_run, configuration, ec2)
@@ -173,7 +173,7 @@ class EC2Worker(BaseWorker[EC2JobConfiguration, EC2Variables, EC2WorkerResult]):
         configuration: EC2JobConfiguration,
         launched: Instance,
         task_status: anyio.abc.TaskStatus[Any] | None,
-    ) -> Watch:
+    ) -> Watched:
         """Watch the instance and tell Prefect of it. What fails here, cancellation too, takes the instance with it."""
         aws = self._access.of(configuration.aws_credentials, configuration.region)
         watch = self.observer.add(flow_run.id, launched, _terms(configuration, aws))

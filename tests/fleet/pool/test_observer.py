@@ -17,11 +17,11 @@ from fleet.aws.failures import AwsRefused
 from fleet.aws.instances import Instance, Instances
 from fleet.aws.session import Aws
 from fleet.pool import boot_log
-from fleet.pool.observer import Observer, Terms, Watch
+from fleet.pool.observer import Observer, Terms, Watched
 from fleet.pool.order import FLOW_RUN_TAG, POOL_TAG
 from fleet.pool.run_states import RunView
 from fleet.pool.settings import PoolSettings
-from fleet.pool.verdict import Phase
+from fleet.pool.verdict import RunPhase
 
 START = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 POOL = "pool-id"
@@ -47,7 +47,7 @@ class World:
     clock: Clock = field(default_factory=Clock)
     aws: Aws = field(default_factory=lambda: Aws("us-east-1"))
     instances: dict[str, Instance] = field(default_factory=dict)
-    phases: dict[UUID, Phase] = field(default_factory=dict)
+    phases: dict[UUID, RunPhase] = field(default_factory=dict)
     recorded: dict[UUID, str] = field(default_factory=dict)
     messages: dict[UUID, str] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
@@ -66,7 +66,7 @@ class World:
         settings = PoolSettings(poll_seconds=0.001, idle_seconds=0.001)
         return Observer(self, self, settings, log, ec2_of=ec2, clock=self.clock, now=self.clock.now)
 
-    def launch(self, run_id: UUID | None = None, *, phase: Phase = Phase.PENDING, pool: str = POOL) -> Instance:
+    def launch(self, run_id: UUID | None = None, *, phase: RunPhase = RunPhase.PENDING, pool: str = POOL) -> Instance:
         run_id = run_id or uuid4()
         tags = {POOL_TAG: pool, FLOW_RUN_TAG: str(run_id)}
         instance = Instance(
@@ -102,14 +102,14 @@ class World:
         return {run_id: self._view(run_id) for run_id in ids if run_id in self.phases}
 
     async def at_work(self, pool: str) -> list[RunView]:
-        working = (Phase.SUBMITTING, Phase.PENDING, Phase.ACTIVE, Phase.CANCELLING)
+        working = (RunPhase.SUBMITTING, RunPhase.PENDING, RunPhase.ACTIVE, RunPhase.CANCELLING)
         return [self._view(run_id) for run_id, phase in self.phases.items() if phase in working]
 
     async def crash(self, run_id: UUID, why: str) -> bool:
-        return self._set(run_id, Phase.CRASHED, why)
+        return self._set(run_id, RunPhase.CRASHED, why)
 
     async def cancel(self, run_id: UUID, why: str) -> bool:
-        return self._set(run_id, Phase.CANCELLED, why)
+        return self._set(run_id, RunPhase.CANCELLED, why)
 
     # The pool worker
 
@@ -128,9 +128,9 @@ class World:
     def _view(self, run_id: UUID) -> RunView:
         return RunView(run_id, self.phases[run_id], self.recorded.get(run_id), cast("Any", None))
 
-    def _set(self, run_id: UUID, phase: Phase, why: str) -> bool:
+    def _set(self, run_id: UUID, phase: RunPhase, why: str) -> bool:
         self._fail("set")
-        if self.phases[run_id] in (Phase.FINAL, Phase.CANCELLED):  # a crash may be told again, with its reason
+        if self.phases[run_id] in (RunPhase.FINAL, RunPhase.CANCELLED):  # a crash may be told again, with its reason
             return False
         self.phases[run_id], self.messages[run_id] = phase, why
         return True
@@ -147,7 +147,7 @@ def world() -> World:
     return World()
 
 
-def own(world: World, observer: Observer, phase: Phase = Phase.ACTIVE) -> tuple[Instance, Watch]:
+def own(world: World, observer: Observer, phase: RunPhase = RunPhase.ACTIVE) -> tuple[Instance, Watched]:
     """An instance that this process launched."""
     instance = world.launch(phase=phase)
     run_id = UUID(instance.tags[FLOW_RUN_TAG])
@@ -193,10 +193,10 @@ def test_the_end_of_the_boot_log_goes_into_the_flow_runs_log(world: World, monke
 
 def test_cancelled_runs_lose_their_instances_in_one_call_and_are_cancelled(world: World) -> None:
     observer = world.observer()
-    watches = [own(world, observer, Phase.CANCELLING)[1] for _ in range(3)]
+    watches = [own(world, observer, RunPhase.CANCELLING)[1] for _ in range(3)]
     looks(observer)
     assert world.calls[-1] == "terminate i-0 i-1 i-2"
-    assert {world.phases[watch.run_id] for watch in watches} == {Phase.CANCELLED}
+    assert {world.phases[watch.run_id] for watch in watches} == {RunPhase.CANCELLED}
     assert not any(watch.done.is_set() for watch in watches), "asked is not done"
     looks(observer)
     assert all(watch.done.is_set() for watch in watches)
@@ -204,19 +204,19 @@ def test_cancelled_runs_lose_their_instances_in_one_call_and_are_cancelled(world
 
 def test_a_run_is_not_called_cancelled_while_its_instance_cannot_be_terminated(world: World) -> None:
     observer = world.observer()
-    _, watch = own(world, observer, Phase.CANCELLING)
+    _, watch = own(world, observer, RunPhase.CANCELLING)
     world.broken = {"terminate"}
     looks(observer, 2)
-    assert world.phases[watch.run_id] is Phase.CANCELLING
+    assert world.phases[watch.run_id] is RunPhase.CANCELLING
     world.broken = set()
     looks(observer, 2)
-    assert world.phases[watch.run_id] is Phase.CANCELLED
+    assert world.phases[watch.run_id] is RunPhase.CANCELLED
     assert watch.done.is_set()
 
 
 def test_no_boot_in_time_terminates_and_crashes(world: World) -> None:
     observer = world.observer()
-    _, watch = own(world, observer, Phase.PENDING)
+    _, watch = own(world, observer, RunPhase.PENDING)
     looks(observer)
     world.clock.seconds += 101
     looks(observer)
@@ -227,7 +227,7 @@ def test_no_boot_in_time_terminates_and_crashes(world: World) -> None:
 def test_an_instance_may_outlive_its_flow_run_for_a_moment(world: World) -> None:
     observer = world.observer()
     _, watch = own(world, observer)
-    world.phases[watch.run_id] = Phase.FINAL
+    world.phases[watch.run_id] = RunPhase.FINAL
     looks(observer)
     world.clock.seconds += 29
     looks(observer)
@@ -275,7 +275,7 @@ def test_a_state_that_cannot_be_set_is_set_at_the_next_look(world: World) -> Non
 def test_an_instance_that_is_launched_during_a_look_is_not_judged_by_it(world: World) -> None:
     """Its flow run isn't among those that were read: it must not count as deleted."""
     observer = world.observer()
-    added: list[Watch] = []
+    added: list[Watched] = []
     world.while_reading = lambda: added.append(own(world, observer)[1]) if not added else None
     looks(observer)
     assert world.calls == ["describe", "read"]
@@ -288,12 +288,12 @@ def test_an_instance_that_is_launched_during_a_look_is_not_judged_by_it(world: W
 
 
 def test_after_a_restart_the_instances_of_the_pool_are_watched_again(world: World) -> None:
-    lost, cancelled, other = (world.launch(phase=Phase.ACTIVE, pool=pool) for pool in (POOL, POOL, "another pool"))
+    lost, cancelled, other = (world.launch(phase=RunPhase.ACTIVE, pool=pool) for pool in (POOL, POOL, "another pool"))
     observer = world.observer()
     looks(observer)
     assert observer.watched == {lost.id, cancelled.id}
     world.lose(lost)
-    world.phases[UUID(cancelled.tags[FLOW_RUN_TAG])] = Phase.CANCELLING
+    world.phases[UUID(cancelled.tags[FLOW_RUN_TAG])] = RunPhase.CANCELLING
     looks(observer, 2)
     assert world.instances[cancelled.id].leaving
     assert "spot" in world.messages[UUID(lost.tags[FLOW_RUN_TAG])]
@@ -313,7 +313,7 @@ def test_an_adopted_instance_is_as_old_as_it_is(world: World) -> None:
 
 
 def test_a_flow_run_whose_instance_ended_while_nobody_watched_is_crashed(world: World) -> None:
-    instance = world.launch(phase=Phase.ACTIVE)
+    instance = world.launch(phase=RunPhase.ACTIVE)
     run_id = UUID(instance.tags[FLOW_RUN_TAG])
     world.recorded[run_id] = f"us-east-1::{instance.id}"
     world.lose(instance, "Client.InstanceInitiatedShutdown")
@@ -324,7 +324,7 @@ def test_a_flow_run_whose_instance_ended_while_nobody_watched_is_crashed(world: 
 
 def test_so_is_one_whose_instance_ec2_has_forgotten_and_only_after_a_while(world: World) -> None:
     run_id = uuid4()
-    world.phases[run_id], world.recorded[run_id] = Phase.ACTIVE, "us-east-1::i-0123"
+    world.phases[run_id], world.recorded[run_id] = RunPhase.ACTIVE, "us-east-1::i-0123"
     observer = world.observer()
     looks(observer, 2)
     assert not world.messages
@@ -336,7 +336,7 @@ def test_so_is_one_whose_instance_ec2_has_forgotten_and_only_after_a_while(world
 def test_a_run_that_is_submitted_anew_is_not_judged_by_its_old_instance(world: World) -> None:
     instance = world.launch()
     run_id = UUID(instance.tags[FLOW_RUN_TAG])
-    world.recorded[run_id], world.phases[run_id] = f"us-east-1::{instance.id}", Phase.SUBMITTING
+    world.recorded[run_id], world.phases[run_id] = f"us-east-1::{instance.id}", RunPhase.SUBMITTING
     world.lose(instance)
     observer = world.observer()
     looks(observer, 3)
@@ -420,7 +420,7 @@ def test_the_loop_outlives_failures_and_complains_once(world: World) -> None:
 
 def test_the_loop_leaves_only_when_its_own_instances_need_it_no_more(world: World) -> None:
     observer = world.observer()
-    world.launch(phase=Phase.ACTIVE)  # another process's: it waits for no one here
+    world.launch(phase=RunPhase.ACTIVE)  # another process's: it waits for no one here
 
     async def story() -> None:
         instance, watch = own(world, observer)

@@ -12,12 +12,12 @@ from fleet.pool.verdict import (
     OVER,
     WATCH,
     Limits,
-    Phase,
+    RunPhase,
     Settle,
     Sight,
     Verdict,
     departure,
-    phase_of,
+    run_phase,
     verdict,
 )
 
@@ -36,7 +36,7 @@ UP, GONE = an_instance(), an_instance("terminated", "Client.UserInitiatedShutdow
 class Row:
     name: str
     instance: Instance | None
-    phase: Phase
+    phase: RunPhase
     terminate: bool = False
     settle: Settle | None = None
     over: bool = False
@@ -46,45 +46,45 @@ class Row:
 
 CRASHED, CANCELLED = Settle.CRASHED, Settle.CANCELLED
 ROWS = [
-    Row("booting", UP, Phase.PENDING),
-    Row("not yet told to Prefect", UP, Phase.SUBMITTING),
-    Row("at work", UP, Phase.ACTIVE, seconds={"age": 1e6}),
-    Row("cancelling: terminated at once, and Cancelled", UP, Phase.CANCELLING, terminate=True, settle=CANCELLED),
-    Row("cancelling, not yet described: terminated all the same", None, Phase.CANCELLING, True, CANCELLED),
-    Row("cancelling, and going", an_instance("shutting-down"), Phase.CANCELLING, settle=CANCELLED, over=True),
-    Row("cancelled", UP, Phase.CANCELLED, terminate=True),
-    Row("final, within its grace", UP, Phase.FINAL, seconds={"age": 99, "over_for": 29.0}),
-    Row("final, past its grace", UP, Phase.FINAL, terminate=True, seconds={"age": 99, "over_for": 30.0}),
-    Row("suspended, past its grace", UP, Phase.RELEASED, terminate=True, seconds={"age": 99, "over_for": 30.0}),
-    Row("its flow run is deleted", UP, Phase.DELETED, terminate=True),
-    Row("no boot in time", UP, Phase.PENDING, terminate=True, settle=CRASHED, seconds={"age": 901}),
-    Row("never told to Prefect", UP, Phase.SUBMITTING, terminate=True, settle=CRASHED, seconds={"age": 901}),
-    Row("stopped from outside", an_instance("stopped"), Phase.ACTIVE, terminate=True, settle=CRASHED),
-    Row("stopped, with nothing left to do", an_instance("stopped"), Phase.FINAL),
-    Row("a later launch works for its flow run", UP, Phase.ACTIVE, terminate=True, superseded=True),
-    Row("gone, and the flow run is final", GONE, Phase.FINAL, over=True),
-    Row("taken away, and its engine crashed of it", GONE, Phase.CRASHED, settle=CRASHED, over=True),
+    Row("booting", UP, RunPhase.PENDING),
+    Row("not yet told to Prefect", UP, RunPhase.SUBMITTING),
+    Row("at work", UP, RunPhase.ACTIVE, seconds={"age": 1e6}),
+    Row("cancelling: terminated at once, and Cancelled", UP, RunPhase.CANCELLING, terminate=True, settle=CANCELLED),
+    Row("cancelling, not yet described: terminated all the same", None, RunPhase.CANCELLING, True, CANCELLED),
+    Row("cancelling, and going", an_instance("shutting-down"), RunPhase.CANCELLING, settle=CANCELLED, over=True),
+    Row("cancelled", UP, RunPhase.CANCELLED, terminate=True),
+    Row("final, within its grace", UP, RunPhase.FINAL, seconds={"age": 99, "over_for": 29.0}),
+    Row("final, past its grace", UP, RunPhase.FINAL, terminate=True, seconds={"age": 99, "over_for": 30.0}),
+    Row("suspended, past its grace", UP, RunPhase.RELEASED, terminate=True, seconds={"age": 99, "over_for": 30.0}),
+    Row("its flow run is deleted", UP, RunPhase.DELETED, terminate=True),
+    Row("no boot in time", UP, RunPhase.PENDING, terminate=True, settle=CRASHED, seconds={"age": 901}),
+    Row("never told to Prefect", UP, RunPhase.SUBMITTING, terminate=True, settle=CRASHED, seconds={"age": 901}),
+    Row("stopped from outside", an_instance("stopped"), RunPhase.ACTIVE, terminate=True, settle=CRASHED),
+    Row("stopped, with nothing left to do", an_instance("stopped"), RunPhase.FINAL),
+    Row("a later launch works for its flow run", UP, RunPhase.ACTIVE, terminate=True, superseded=True),
+    Row("gone, and the flow run is final", GONE, RunPhase.FINAL, over=True),
+    Row("taken away, and its engine crashed of it", GONE, RunPhase.CRASHED, settle=CRASHED, over=True),
     Row(
         "crashed, and powered itself off",
         an_instance("terminated", "Client.InstanceInitiatedShutdown"),
-        Phase.CRASHED,
+        RunPhase.CRASHED,
         over=True,
     ),
-    Row("crashed, and terminated by us", GONE, Phase.CRASHED, over=True, seconds={"age": 99, "over_for": 31.0}),
-    Row("crashed, within its grace", UP, Phase.CRASHED, seconds={"age": 99, "over_for": 29.0}),
-    Row("gone, and the flow run is suspended", GONE, Phase.RELEASED, over=True),
-    Row("gone, and cancelled", GONE, Phase.CANCELLED, over=True),
-    Row("gone, and the flow run is deleted", GONE, Phase.DELETED, over=True),
-    Row("gone at work", GONE, Phase.ACTIVE, settle=CRASHED, over=True),
-    Row("going at work", an_instance("shutting-down"), Phase.ACTIVE, settle=CRASHED, over=True),
-    Row("gone while it booted", GONE, Phase.PENDING, settle=CRASHED, over=True),
-    Row("gone, while another attempt is submitted", GONE, Phase.SUBMITTING),
-    Row("gone, and nobody submits", GONE, Phase.SUBMITTING, settle=CRASHED, over=True, seconds={"age": 301}),
-    Row("gone, superseded", GONE, Phase.ACTIVE, over=True, superseded=True),
-    Row("not described yet", None, Phase.PENDING, seconds={"age": 5, "missing_for": 5}),
-    Row("not described at work", None, Phase.ACTIVE, seconds={"age": 5e3, "missing_for": 59}),
-    Row("not described for long", None, Phase.ACTIVE, False, CRASHED, True, {"age": 5e3, "missing_for": 60}),
-    Row("not described for long, and final", None, Phase.FINAL, over=True, seconds={"age": 5e3, "missing_for": 60}),
+    Row("crashed, and terminated by us", GONE, RunPhase.CRASHED, over=True, seconds={"age": 99, "over_for": 31.0}),
+    Row("crashed, within its grace", UP, RunPhase.CRASHED, seconds={"age": 99, "over_for": 29.0}),
+    Row("gone, and the flow run is suspended", GONE, RunPhase.RELEASED, over=True),
+    Row("gone, and cancelled", GONE, RunPhase.CANCELLED, over=True),
+    Row("gone, and the flow run is deleted", GONE, RunPhase.DELETED, over=True),
+    Row("gone at work", GONE, RunPhase.ACTIVE, settle=CRASHED, over=True),
+    Row("going at work", an_instance("shutting-down"), RunPhase.ACTIVE, settle=CRASHED, over=True),
+    Row("gone while it booted", GONE, RunPhase.PENDING, settle=CRASHED, over=True),
+    Row("gone, while another attempt is submitted", GONE, RunPhase.SUBMITTING),
+    Row("gone, and nobody submits", GONE, RunPhase.SUBMITTING, settle=CRASHED, over=True, seconds={"age": 301}),
+    Row("gone, superseded", GONE, RunPhase.ACTIVE, over=True, superseded=True),
+    Row("not described yet", None, RunPhase.PENDING, seconds={"age": 5, "missing_for": 5}),
+    Row("not described at work", None, RunPhase.ACTIVE, seconds={"age": 5e3, "missing_for": 59}),
+    Row("not described for long", None, RunPhase.ACTIVE, False, CRASHED, True, {"age": 5e3, "missing_for": 60}),
+    Row("not described for long, and final", None, RunPhase.FINAL, over=True, seconds={"age": 5e3, "missing_for": 60}),
 ]
 
 
@@ -97,24 +97,24 @@ def test_the_two_end_together(row: Row) -> None:
 
 @pytest.mark.parametrize("instance", [UP, GONE])
 def test_whoever_cancelled_keeps_the_word(instance: Instance) -> None:
-    assert verdict(Sight(instance, Phase.CANCELLING, age=1, asked="no budget"), LIMITS).why.startswith(
+    assert verdict(Sight(instance, RunPhase.CANCELLING, age=1, asked="no budget"), LIMITS).why.startswith(
         "cancelled (no budget); "
     )
-    assert verdict(Sight(instance, Phase.CANCELLING, age=1), LIMITS).why.startswith("cancelled; ")
+    assert verdict(Sight(instance, RunPhase.CANCELLING, age=1), LIMITS).why.startswith("cancelled; ")
 
 
 def test_a_missed_boot_says_its_deadline() -> None:
-    found = verdict(Sight(UP, Phase.PENDING, age=1000), LIMITS)
+    found = verdict(Sight(UP, RunPhase.PENDING, age=1000), LIMITS)
     assert found.why.startswith("no boot within 900 s")
 
 
-@pytest.mark.parametrize("phase", Phase)
-def test_an_instance_that_is_gone_is_never_terminated_again(phase: Phase) -> None:
+@pytest.mark.parametrize("phase", RunPhase)
+def test_an_instance_that_is_gone_is_never_terminated_again(phase: RunPhase) -> None:
     assert not verdict(Sight(GONE, phase, age=1e6, over_for=1e6), LIMITS).terminate
 
 
-@pytest.mark.parametrize("phase", Phase)
-def test_an_instance_that_is_there_is_never_let_go(phase: Phase) -> None:
+@pytest.mark.parametrize("phase", RunPhase)
+def test_an_instance_that_is_there_is_never_let_go(phase: RunPhase) -> None:
     assert not verdict(Sight(UP, phase, age=1e6, over_for=1e6), LIMITS).over
 
 
@@ -139,26 +139,26 @@ def test_the_reason_of_a_loss_is_said_in_words_and_in_ec2s_own(instance: Instanc
 @pytest.mark.parametrize(
     ("kind", "name", "more", "phase"),
     [
-        (None, "", {}, Phase.SUBMITTING),
-        ("PENDING", "Pending", {}, Phase.SUBMITTING),
-        ("PENDING", "Submitting", {}, Phase.SUBMITTING),
-        ("PENDING", "InfrastructurePending", {}, Phase.PENDING),
-        ("RUNNING", "Retrying", {}, Phase.ACTIVE),
-        ("SCHEDULED", "Late", {"rescheduled": True}, Phase.RELEASED),
-        ("SCHEDULED", "AwaitingRetry", {"rescheduled": False}, Phase.ACTIVE),
-        ("SCHEDULED", "AwaitingRetry", {"rescheduled": True}, Phase.RELEASED),
-        ("PAUSED", "Paused", {}, Phase.ACTIVE),
-        ("PAUSED", "Suspended", {"suspended": True}, Phase.RELEASED),
-        ("CANCELLING", "Cancelling", {}, Phase.CANCELLING),
-        ("CANCELLED", "Cancelled", {}, Phase.CANCELLED),
-        ("COMPLETED", "CompletedWithErrors", {}, Phase.FINAL),
-        ("FAILED", "Failed", {}, Phase.FINAL),
-        ("CRASHED", "Crashed", {}, Phase.CRASHED),
-        ("A_TYPE_OF_NEXT_YEAR", "", {}, Phase.ACTIVE),
+        (None, "", {}, RunPhase.SUBMITTING),
+        ("PENDING", "Pending", {}, RunPhase.SUBMITTING),
+        ("PENDING", "Submitting", {}, RunPhase.SUBMITTING),
+        ("PENDING", "InfrastructurePending", {}, RunPhase.PENDING),
+        ("RUNNING", "Retrying", {}, RunPhase.ACTIVE),
+        ("SCHEDULED", "Late", {"rescheduled": True}, RunPhase.RELEASED),
+        ("SCHEDULED", "AwaitingRetry", {"rescheduled": False}, RunPhase.ACTIVE),
+        ("SCHEDULED", "AwaitingRetry", {"rescheduled": True}, RunPhase.RELEASED),
+        ("PAUSED", "Paused", {}, RunPhase.ACTIVE),
+        ("PAUSED", "Suspended", {"suspended": True}, RunPhase.RELEASED),
+        ("CANCELLING", "Cancelling", {}, RunPhase.CANCELLING),
+        ("CANCELLED", "Cancelled", {}, RunPhase.CANCELLED),
+        ("COMPLETED", "CompletedWithErrors", {}, RunPhase.FINAL),
+        ("FAILED", "Failed", {}, RunPhase.FINAL),
+        ("CRASHED", "Crashed", {}, RunPhase.CRASHED),
+        ("A_TYPE_OF_NEXT_YEAR", "", {}, RunPhase.ACTIVE),
     ],
 )
-def test_phases_of_flow_runs(kind: str | None, name: str, more: dict[str, bool], phase: Phase) -> None:
-    assert phase_of(kind, name, **{"rescheduled": False, "suspended": False, **more}) is phase
+def test_phases_of_flow_runs(kind: str | None, name: str, more: dict[str, bool], phase: RunPhase) -> None:
+    assert run_phase(kind, name, **{"rescheduled": False, "suspended": False, **more}) is phase
 
 
 def test_doing_nothing_is_the_default() -> None:
