@@ -14,6 +14,12 @@ ENTRY = Path(__file__).with_name("runner") / "__main__.py"
 _OWN_PYTHON = frozenset({"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "PYTEST_CURRENT_TEST"})
 """Variables that belong to the Python that runs us."""
 
+_OPTIONS = ("INSPECT_EVAL_", "INSPECT_LOG_", "INSPECT_DEBUG")
+"""Prefixes of variables by which Inspect takes options of an eval. The request is to say them all: planner, runners and
+plain Inspect see the same, whoever's shell the run was started from."""
+_NO_OPTIONS = frozenset({"INSPECT_EVAL_NOTIFICATION", "INSPECT_LOG_LEVEL"})
+"""The address for an option that is asked for elsewhere, and what is shown on a terminal."""
+
 
 def command(environment: JobEnvironment, verb: str, *arguments: str) -> list[str]:
     """The command line of a verb of the runner."""
@@ -21,8 +27,8 @@ def command(environment: JobEnvironment, verb: str, *arguments: str) -> list[str
 
 
 def variables(environment: JobEnvironment, given: Mapping[str, str], user: str | None = None) -> dict[str, str]:
-    """The environment of a job process: what was given, without what is Prefect's or our Python's own."""
-    kept = {name: value for name, value in given.items() if name not in _OWN_PYTHON and not name.startswith("PREFECT")}
+    """The environment of a job process: what was given, without what is Prefect's, our Python's own, or an eval's option."""
+    kept = {name: value for name, value in given.items() if not _left_out(name)}
     path = kept.get("PATH", os.defpath)
     settled = {
         "PATH": f"{environment.python.parent}{os.pathsep}{path}",
@@ -42,6 +48,11 @@ def variables(environment: JobEnvironment, given: Mapping[str, str], user: str |
         entry = pwd.getpwnam(user)
         them = {"HOME": entry.pw_dir, "USER": user, "LOGNAME": user}
     return {**modest, **kept, **them, **settled}
+
+
+def _left_out(name: str) -> bool:
+    option = name.startswith(_OPTIONS) and name not in _NO_OPTIONS
+    return option or name in _OWN_PYTHON or name.startswith("PREFECT")
 
 
 def identity(user: str | None) -> dict[str, object]:
