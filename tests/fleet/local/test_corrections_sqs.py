@@ -14,6 +14,7 @@ from urllib.parse import urlparse
 import pytest
 from botocore.exceptions import ClientError
 
+from fleet.local.faults import FaultKit
 from tests.fleet.local.conftest import Host, wait_until
 
 
@@ -138,7 +139,6 @@ def test_a_message_is_hidden_for_twelve_hours_at_most(sqs: Any, queue: str) -> N
     send(sqs, queue, 1)
     receipt = receive(sqs, queue)[0]["ReceiptHandle"]
     sqs.change_message_visibility(QueueUrl=queue, ReceiptHandle=receipt, VisibilityTimeout=43_000)
-    time.sleep(0.01)
     with pytest.raises(ClientError) as caught:
         sqs.change_message_visibility(QueueUrl=queue, ReceiptHandle=receipt, VisibilityTimeout=43_200)
     assert caught.value.response["Error"]["Code"] == "InvalidParameterValue"
@@ -183,7 +183,7 @@ def test_a_message_comes_back_when_its_lease_lapses_during_a_long_poll(sqs: Any,
     assert time.monotonic() - begun < 5
 
 
-def test_nothing_is_delivered_to_a_client_that_went_away(sqs: Any, queue: str, host: Host) -> None:
+def test_nothing_is_delivered_to_a_client_that_went_away(sqs: Any, queue: str, host: Host, kit: FaultKit) -> None:
     """A worker killed in its long poll must not take a message with it: SQS sees the closed connection."""
     address = urlparse(host.aws)
     assert address.hostname
@@ -195,9 +195,10 @@ def test_nothing_is_delivered_to_a_client_that_went_away(sqs: Any, queue: str, h
         "Authorization: AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/sqs/aws4_request, SignedHeaders=host, Signature=x\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
+    heard = kit.calls("ReceiveMessage")
     killed = socket.create_connection((address.hostname, address.port))
     killed.sendall(head.encode() + body)
-    time.sleep(0.3)
+    wait_until(lambda: kit.calls("ReceiveMessage") > heard)
     killed.close()
     send(sqs, queue, 1)
     assert receive(sqs, queue, wait=2)
@@ -221,8 +222,7 @@ def test_a_message_older_than_the_queue_keeps_is_gone(sqs: Any, queue: str) -> N
     """After MessageRetentionPeriod a message is deleted, whether it was received or not."""
     sqs.set_queue_attributes(QueueUrl=queue, Attributes={"MessageRetentionPeriod": "1"})
     send(sqs, queue, 1)
-    time.sleep(1.1)
-    assert receive(sqs, queue) == []
+    wait_until(lambda: receive(sqs, queue, hidden=0) == [])
     assert depth(sqs, queue) == (0, 0)
 
 

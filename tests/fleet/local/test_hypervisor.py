@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 
 from fleet.local import preset
 from fleet.local.faults import ControlRefused, FaultKit
-from tests.fleet.local.conftest import Host, describe, launch_parameters, state_of, wait_until
+from tests.fleet.local.conftest import PATIENCE, Host, describe, launch_parameters, state_of, wait_until
 
 Launch = Callable[..., str]
 
@@ -34,18 +33,6 @@ def test_user_data_runs_on_the_instance_it_was_given_to(host: Host, launch: Laun
     home = host.home_of(instance)
     started(home)
     assert (home / "up").read_text().split() == [f"{host.metadata}/{instance}", str(home)]
-
-
-def test_it_starts_and_ends_in_a_moment(host: Host, ec2: Any, launch: Launch) -> None:
-    """A launch is hooked, not polled for: the bound is wide for a busy machine, a poll of seconds is above it."""
-    begun = time.monotonic()
-    instance = launch("touch up; sleep 1000")
-    started(host.home_of(instance))
-    assert time.monotonic() - begun < 3
-    begun = time.monotonic()
-    ec2.terminate_instances(InstanceIds=[instance])
-    wait_until(lambda: state_of(ec2, instance) == "terminated")
-    assert time.monotonic() - begun < 3
 
 
 def test_an_instance_sees_nothing_of_the_persons_environment(tmp_path: Path) -> None:
@@ -146,14 +133,13 @@ def test_an_exit_trap_that_shuts_down_ends_the_instance(host: Host, ec2: Any, la
     wait_until(lambda: state_of(ec2, instance) == "terminated")
 
 
-def test_an_exit_trap_does_not_hold_up_a_termination(host: Host, ec2: Any, launch: Launch) -> None:
-    """The shims never block: an instance told to end runs its trap and is gone within its grace."""
+def test_an_exit_trap_does_not_hold_up_a_termination(host: Host, ec2: Any, kit: FaultKit, launch: Launch) -> None:
+    """The shims never block: an instance told to end runs its trap and is gone long before its grace is over."""
+    kit.timing(grace=10 * PATIENCE)
     instance = launch("trap 'shutdown -h now' EXIT; touch up; sleep 1000")
     started(host.home_of(instance))
-    begun = time.monotonic()
     ec2.terminate_instances(InstanceIds=[instance])
     wait_until(lambda: state_of(ec2, instance) == "terminated")
-    assert time.monotonic() - begun < 4
 
 
 def test_term_comes_before_kill(host: Host, ec2: Any, kit: FaultKit, launch: Launch) -> None:
@@ -212,7 +198,7 @@ def test_an_instance_terminated_while_pending_never_boots(host: Host, ec2: Any, 
     instance = launch("touch up")
     ec2.terminate_instances(InstanceIds=[instance])
     wait_until(lambda: state_of(ec2, instance) == "terminated")
-    time.sleep(0.4)
+    started(host.home_of(launch("touch up")))  # one that was launched after it has booted by now
     assert not (host.home_of(instance) / "up").exists()
 
 
