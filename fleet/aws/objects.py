@@ -22,13 +22,13 @@ ABSENT = frozenset({"404", "NoSuchKey"})
 LOST_RACE = frozenset({"412", "PreconditionFailed"})
 """Another object was first."""
 RACING = frozenset({"409", "ConditionalRequestConflict"})
-"""Another put of this key is under way; S3 asks to try again."""
+"""Another write of this key is under way; S3 asks to try again."""
 
 ONE_PUT_BYTES = 64 * 2**20
 """Larger files go up in parts, several at a time."""
 CHUNK_BYTES = 2**20
 TRIES = 4
-"""Of a conditional put that races, or of a read that breaks off: botocore repeats neither."""
+"""Of a conditional call that races, or of a read that breaks off: botocore repeats neither."""
 
 
 class ObjectAbsent(FleetError):
@@ -85,18 +85,7 @@ class Objects:
 
         False also where our own put landed, its answer was lost, and botocore's retry met it: who must know compares contents.
         """
-        for attempt in range(1, TRIES + 1):
-            try:
-                self._put_at_once(key, data, only_new=True)
-            except AwsRefused as refusal:
-                if refusal.code in LOST_RACE:
-                    return False
-                if refusal.code not in RACING or attempt == TRIES:
-                    raise
-                self._pause(0.2 * attempt)
-            else:
-                break
-        return True
+        return self._conditionally(lambda: self._put_at_once(key, data, only_new=True), LOST_RACE)
 
     def get_tagged(self, key: str) -> tuple[bytes, str]:
         """The content at `key` and its ETag, which `replace` takes. ObjectAbsent."""
@@ -110,15 +99,16 @@ class Objects:
             raise
 
     def replace(self, key: str, data: bytes, etag: str) -> bool:
-        """Put `data` where the object with `etag` still lies; False: somebody replaced or deleted it in the meantime."""
-        try:
+        """Put `data` where the object with `etag` still lies; False: somebody replaced or deleted it in the meantime.
+
+        False also where our own answer was lost, as with `put_new`.
+        """
+
+        def put() -> None:
             with calling("s3", self.uri(key)):
                 self.aws.s3.put_object(Bucket=self.bucket, Key=key, Body=data, IfMatch=etag)
-        except AwsRefused as refusal:
-            if refusal.code in LOST_RACE | ABSENT:
-                return False
-            raise
-        return True
+
+        return self._conditionally(put, LOST_RACE | ABSENT)
 
     def put_artifact(self, layout: NamesArtifacts, data: bytes | Path) -> str:
         """Put `data` under the name that its content gives it, unless it is there; the content's SHA-256 in hex."""
@@ -174,6 +164,30 @@ class Objects:
         """Delete what lies at `key`; nothing there is success."""
         with calling("s3", self.uri(key)):
             self.aws.s3.delete_object(Bucket=self.bucket, Key=key)
+
+    def delete_if(self, key: str, etag: str) -> bool:
+        """Delete the object with `etag` if it still lies at `key`; False: nothing does, or what somebody put there since."""
+
+        def delete() -> None:
+            with calling("s3", self.uri(key)):
+                self.aws.s3.delete_object(Bucket=self.bucket, Key=key, IfMatch=etag)
+
+        return self._conditionally(delete, LOST_RACE | ABSENT)
+
+    def _conditionally(self, call: Callable[[], None], lost: frozenset[str]) -> bool:
+        """Make a call with a condition, again while it races another; False: S3 said one of `lost`."""
+        for attempt in range(1, TRIES + 1):
+            try:
+                call()
+            except AwsRefused as refusal:
+                if refusal.code in lost:
+                    return False
+                if refusal.code not in RACING or attempt == TRIES:
+                    raise
+                self._pause(0.2 * attempt)
+            else:
+                break
+        return True
 
     def _put_at_once(self, key: str, data: bytes | Path, *, only_new: bool) -> None:
         with calling("s3", self.uri(key)), ExitStack() as opened:

@@ -16,6 +16,9 @@ from fleet.wire import Wire
 HOLD_S = 300.0
 """Seconds a lock holds without renewal: a controller that is away longer has lost its eval."""
 
+TRIES = 4
+"""Rounds in which somebody else may act between our look at the lock and what we make of it."""
+
 
 class LockHeld(FleetError):
     """Another controller works this eval."""
@@ -57,29 +60,34 @@ class EvalLock:
 
     def take(self, now: float) -> None:
         """Hold the lock from `now` (seconds since the epoch) on, or longer. LockHeld: another run has it."""
-        mine = self._document(now)
-        if self._objects.put_new(self._key, mine):
-            return
-        try:
-            held, etag = self._objects.get_tagged(self._key)
-        except ObjectAbsent:
-            # Released between the two calls: whoever is first now has it.
-            if self._objects.put_new(self._key, mine):
+        mine = LockDocument(run=self._run, owner=self._owner, since=self._since, expires=now + HOLD_S)
+        data = mine.write().encode()
+        refused = False
+        for left in reversed(range(TRIES)):
+            if self._objects.put_new(self._key, data):
                 return
-            held, etag = self._objects.get_tagged(self._key)
-        other = LockDocument.read(held)
-        free = other.run == self._run or other.expires <= now
-        if not (free and self._objects.replace(self._key, mine, etag)):
-            raise LockHeld(eval_id=self._eval_id, run=other.run, owner=other.owner, since=other.since)
+            try:
+                content, etag = self._objects.get_tagged(self._key)
+            except ObjectAbsent:  # released between the two calls: whoever is first now has it
+                if not left:
+                    raise
+                continue
+            held = LockDocument.read(content)
+            if refused and held == mine:  # it was ours, and the answer that said so was lost
+                return
+            if left and (held.run == self._run or held.expires <= now):
+                if self._objects.replace(self._key, data, etag):
+                    return
+                refused = True
+                continue
+            raise LockHeld(eval_id=self._eval_id, run=held.run, owner=held.owner, since=held.since)
 
     def release(self) -> None:
-        """Give the lock up, if it is still ours."""
-        try:
-            held, _ = self._objects.get_tagged(self._key)
-        except ObjectAbsent:
-            return
-        if LockDocument.read(held).run == self._run:
-            self._objects.delete(self._key)
-
-    def _document(self, now: float) -> bytes:
-        return LockDocument(run=self._run, owner=self._owner, since=self._since, expires=now + HOLD_S).write().encode()
+        """Give the lock up, if it is still ours: what another run has put there by now stays."""
+        for _ in range(TRIES):
+            try:
+                content, etag = self._objects.get_tagged(self._key)
+            except ObjectAbsent:
+                return
+            if LockDocument.read(content).run != self._run or self._objects.delete_if(self._key, etag):
+                return

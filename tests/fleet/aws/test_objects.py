@@ -174,6 +174,29 @@ def test_an_object_is_replaced_only_while_it_is_the_one_that_was_read(bucket: Ob
         bucket.get_tagged("lock")
 
 
+def test_a_replacement_that_races_is_tried_again(bucket: Objects, waits: list[float]) -> None:
+    bucket.put("lock", b"mine")
+    _, etag = bucket.get_tagged("lock")
+    fail(bucket.aws.s3, "PutObject", "ConditionalRequestConflict", status=409, times=2)
+    assert bucket.replace("lock", b"renewed", etag)
+    assert len(waits) == 2
+    fail(bucket.aws.s3, "PutObject", "ConditionalRequestConflict", status=409)
+    with pytest.raises(AwsRefused, match="ConditionalRequestConflict"):
+        bucket.replace("lock", b"late", bucket.get_tagged("lock")[1])
+
+
+def test_an_object_is_deleted_only_while_it_is_the_one_that_was_read(bucket: Objects, waits: list[float]) -> None:
+    bucket.put("lock", b"mine")
+    _, etag = bucket.get_tagged("lock")
+    bucket.put("lock", b"another's")
+    assert not bucket.delete_if("lock", etag)
+    assert bucket.get("lock") == b"another's"
+    fail(bucket.aws.s3, "DeleteObject", "ConditionalRequestConflict", status=409, times=1)
+    assert bucket.delete_if("lock", bucket.get_tagged("lock")[1])
+    assert len(waits) == 1
+    assert not bucket.delete_if("lock", etag), "nothing is there"
+
+
 def test_delete_is_content_with_nothing(bucket: Objects) -> None:
     bucket.put("k", b"x")
     bucket.delete("k")

@@ -34,8 +34,8 @@ class FakeBucket:
             raise ObjectAbsent(uri=key)
         return self.stored[key]
 
-    def delete(self, key: str) -> None:
-        self.stored.pop(key, None)
+    def delete_if(self, key: str, etag: str) -> bool:
+        return self.stored.get(key, (b"", ""))[1] == etag and self.stored.pop(key) is not None
 
 
 def a_lock(bucket: FakeBucket, run: str) -> EvalLock:
@@ -88,6 +88,61 @@ def test_of_two_that_take_over_at_once_one_wins() -> None:
     with pytest.raises(LockHeld):
         a_lock(bucket, "run-3").take(now=HOLD_S)
     a_lock(bucket, "run-2").take(now=HOLD_S + 1)
+
+
+class Forgetful(FakeBucket):
+    """Does what it is asked, and its answer is lost on the way: the client's next try meets what the first one did."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost = 0
+
+    def put_new(self, key: str, data: bytes) -> bool:
+        return super().put_new(key, data) and not self._lose()
+
+    def replace(self, key: str, data: bytes, etag: str) -> bool:
+        return super().replace(key, data, etag) and not self._lose()
+
+    def delete_if(self, key: str, etag: str) -> bool:
+        return super().delete_if(key, etag) and not self._lose()
+
+    def _lose(self) -> bool:
+        self.lost += 1
+        return True
+
+
+def test_what_was_done_although_its_answer_was_lost_is_done() -> None:
+    """Not taken for somebody else's doing: of a new lock, a renewal, a take-over, a release."""
+    bucket = Forgetful()
+    one, two = a_lock(bucket, "run-1"), a_lock(bucket, "run-2")
+    one.take(now=0)
+    one.take(now=1)
+    with pytest.raises(LockHeld):
+        two.take(now=2)
+    two.take(now=1 + HOLD_S)
+    two.release()
+    assert not bucket.stored
+    assert bucket.lost >= 4
+
+
+def test_a_lock_taken_over_just_now_is_not_released() -> None:
+    """Between the look at it and the deletion, another run took it."""
+    bucket = Overtaken()
+    slow = a_lock(bucket, "run-1")
+    slow.take(now=0)
+    bucket.overtaker = lambda: a_lock(bucket, "run-2").take(now=HOLD_S)
+    slow.release()
+    with pytest.raises(LockHeld):
+        a_lock(bucket, "run-3").take(now=HOLD_S + 1)
+
+
+def test_a_renewal_at_the_moment_of_the_release_leaves_no_lock() -> None:
+    bucket = Overtaken()
+    lock = a_lock(bucket, "run-1")
+    lock.take(now=0)
+    bucket.overtaker = lambda: a_lock(bucket, "run-1").take(now=1)
+    lock.release()
+    assert not bucket.stored
 
 
 class Overtaken(FakeBucket):
