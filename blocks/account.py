@@ -5,6 +5,7 @@ from __future__ import annotations
 from prefect.blocks.core import Block
 from pydantic import Field
 
+from blocks.ec2_config import Ec2Config
 from fleet.evals.site import Site
 
 
@@ -34,6 +35,14 @@ class FleetAccount(Block):
         default="/inspect-fleet/worker-image", description="SSM parameter that names the worker image."
     )
     work_pool: str = Field(default="ec2", description="Work pool of type ec2 on which workers are launched.")
+
+    def settled(self, config: Ec2Config) -> Ec2Config:
+        """The configuration with this account's region where the person named none."""
+        return config if "region" in config.model_fields_set else config.model_copy(update={"region": self.region})
+
+    def network(self, region: str) -> tuple[list[str], list[str]]:
+        """Subnets and security groups for a fleet in `region`: they belong to the account's own; elsewhere the defaults serve."""
+        return (self.subnets, self.security_groups) if region == self.region else ([], [])
 
     def site(self, region: str | None = None) -> Site:
         """The AWS side of this deployment for a fleet in `region` (by default the account's own)."""

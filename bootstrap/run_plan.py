@@ -5,7 +5,7 @@ Made where the run starts: in the command's own process before anything else exi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,9 +42,17 @@ planned_ahead: ContextVar[RunPlan | None] = ContextVar("planned_ahead", default=
 
 
 def plan_run(
-    request: EvalRequest, folder: Path, *, slots: int, nonce: str = "", say: Callable[[str], None] = lambda line: None
+    request: EvalRequest,
+    folder: Path,
+    *,
+    slots: int,
+    nonce: str = "",
+    env: Mapping[str, str] | None = None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> RunPlan:
     """Plan a request. `slots`: jobs that run at a time on the whole fleet; `nonce` makes an eval id of its own.
+
+    `env`: the variables of the planning process, keys among them where a provider wants its own at once; by default ours.
 
     Raises the `RequestRefused` family for whatever the person must change. Writes only into `folder` and the cache.
     """
@@ -55,7 +63,7 @@ def plan_run(
     say("Building the job environment")
     environment = build(spec, cache=cache_folder(), artifact=lambda _: _archive(source))
     say("Planning in the job environment")
-    tasks = plan_tasks(request, environment, folder)
+    tasks = plan_tasks(request, environment, folder, env=env)
     evals = tuple(PlannedEval(make_manifest(task, request, spec, slots=slots, nonce=nonce), task.log) for task in tasks)
     return RunPlan(environment=spec, source=source, evals=evals, warnings=_warnings(source))
 

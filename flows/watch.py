@@ -150,7 +150,8 @@ def watching(
 ) -> Iterator[tuple[Progress, Step]]:
     """Look until told otherwise, over AWS's and Prefect's bad moments.
 
-    CancelledByPerson: the run was cancelled in the UI. What fails for `PATIENCE_S` comes through; Denied and CredentialsBad at once.
+    CancelledByPerson: the run was cancelled in the UI. What fails for `PATIENCE_S` comes through; Denied and CredentialsBad
+    at once.
     """
     well = clock()
     while True:

@@ -22,6 +22,10 @@ class Caller:
     name: str
     """The IAM user's or the session's name (with SSO, the person's), fit to be a tag's value."""
 
+    def instance_arn(self, region: str, instance: str) -> str:
+        """The ARN of an instance of this account, in the caller's own partition (`aws`, `aws-us-gov`, `aws-cn`)."""
+        return f"arn:{self.arn.split(':')[1]}:ec2:{region}:{self.account}:instance/{instance}"
+
 
 def caller(aws: Aws) -> Caller:
     """Who this process is to AWS. AwsRefused: no identity, or one that AWS doesn't take; no permission is needed."""

@@ -208,6 +208,16 @@ class Queues:
             raise
         return True
 
+    def done_all(self, url: str, receipts: Sequence[str]) -> None:
+        """Delete messages, ten a call. One whose lease had lapsed may come again."""
+        for start in range(0, len(receipts), BATCH):
+            batch = receipts[start : start + BATCH]
+            with self._asking(url):
+                self.aws.sqs.delete_message_batch(
+                    QueueUrl=url,
+                    Entries=[{"Id": str(place), "ReceiptHandle": receipt} for place, receipt in enumerate(batch)],
+                )
+
     def _send_batch(self, url: str, bodies: Sequence[str], delay: int) -> None:
         left: list[SendMessageBatchRequestEntryTypeDef] = [
             {"Id": str(place), "MessageBody": body, "DelaySeconds": delay} for place, body in enumerate(bodies)

@@ -75,7 +75,8 @@ class FleetBackend(Backend):
         if not upload:
             request = request.model_copy(update={"log_dir": None})
         with tempfile.TemporaryDirectory(prefix="inspect-fleet-plan-") as scratch, self._services() as point_there:
-            plan = self._plan(request, Path(scratch))
+            # A block's keys can be read only when Prefect is up; the flow plans with them then.
+            plan = None if self._worker_secrets else self._plan(request, Path(scratch))
             point_there()
             return self._call(request, plan)
 
@@ -84,14 +85,14 @@ class FleetBackend(Backend):
         nonce = str(uuid.uuid4()) if self._config.new_fleet else ""
         return plan_run(request, folder, slots=slots, nonce=nonce, say=self._follower.stage)
 
-    def _call(self, request: EvalRequest, plan: RunPlan) -> RunReport:
+    def _call(self, request: EvalRequest, plan: RunPlan | None) -> RunReport:
         # Prefect reads its settings when it is imported, so that waits until the environment says where the server is.
         with undisturbed():
             from prefect.logging.handlers import APILogHandler
 
             from flows.run_eval import run_eval
 
-        for warning in plan.warnings:
+        for warning in plan.warnings if plan else ():
             self._follower.warn(warning)
         tokens = (listener.set(self._follower), planned_ahead.set(plan))
         try:

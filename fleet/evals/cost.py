@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fleet.evals.progress import EvalTally
 
 FIRST_SLOTS = 10
-"""Jobs at a time with which an instance starts (the seed's rule); it adapts from there."""
+"""Jobs at a time with which an instance starts; it adapts from there."""
 
 
 def fleet_slots(max_workers: int, concurrency: int) -> int:

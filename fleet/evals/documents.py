@@ -157,6 +157,8 @@ class WorkerOrder(Wire):
     """The parameter's path without the instance id: the worker appends `/<instance id>`. Empty: the run has no secrets."""
     needs_docker: bool = False
     concurrency: int = Field(default=32, ge=1)
+    fleet_size: int = Field(default=1, ge=1)
+    """Instances that were asked for at first: with few jobs, each takes its share and no more."""
     lease_seconds: int = Field(default=60, ge=5, le=43_200)
     """How long a job stays hidden from other workers; renewed each quarter of it."""
     idle_seconds: int = Field(default=60, ge=1)

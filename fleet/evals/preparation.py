@@ -7,7 +7,7 @@ its own order.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fleet.aws.objects import ObjectAbsent
@@ -18,6 +18,8 @@ from fleet.evals.site import Site
 RUN_TAG = "inspect-fleet:run"
 """Tag of everything a run creates: the flow run id of its `run_eval`."""
 EVAL_TAG = "inspect-fleet:evals"
+INSTANCE_TAG = "InstanceArn"
+"""Tag of an instance's parameter: the one instance whose role may read it."""
 OWNER_TAG = "LaunchedBy"
 """Who started it, as IAM knows them."""
 
@@ -41,20 +43,25 @@ def tags_of(run: str, eval_ids: Sequence[EvalId], owner: str) -> dict[str, str]:
     return {RUN_TAG: run, EVAL_TAG: " ".join(eval_ids)[:256], OWNER_TAG: owner[:256]}
 
 
+def stored_manifest(site: Site, eval_id: EvalId) -> EvalManifest | None:
+    """The manifest with which this eval ran before."""
+    try:
+        return EvalManifest.read(site.objects.get(site.layout.manifest(eval_id)))
+    except ObjectAbsent:
+        return None
+
+
 def settle_manifest(site: Site, fresh: EvalManifest, plan_log: bytes) -> EvalManifest:
     """The manifest that counts: the stored one where this eval has run before, else `fresh`, which is stored now.
 
     The stored one's jobs are those that results were written for. The plan log is put first: a manifest never points at none.
     """
-    key = site.layout.manifest(fresh.eval_id)
-    try:
-        return EvalManifest.read(site.objects.get(key))
-    except ObjectAbsent:
-        pass
+    if stored := stored_manifest(site, fresh.eval_id):
+        return stored
     site.objects.put(site.layout.plan(fresh.eval_id), plan_log)
-    if site.objects.put_new(key, fresh.write().encode()):
+    if site.objects.put_new(site.layout.manifest(fresh.eval_id), fresh.write().encode()):
         return fresh
-    return EvalManifest.read(site.objects.get(key))
+    return stored_manifest(site, fresh.eval_id) or fresh
 
 
 def finished_jobs(site: Site, eval_id: EvalId) -> set[JobId]:
@@ -62,7 +69,23 @@ def finished_jobs(site: Site, eval_id: EvalId) -> set[JobId]:
     return {site.layout.job_of(stored.key) for stored in site.objects.list(site.layout.results(eval_id))}
 
 
-def failure_records(site: Site, eval_id: EvalId) -> dict[str, str]:
+class FailureRecords:
+    """The failure records of one eval, each read once. Those that were there before this run don't count: it tries again."""
+
+    def __init__(self, site: Site, eval_id: EvalId) -> None:
+        self._eval_id = eval_id
+        self._earlier = failure_keys(site, eval_id)
+        self._read: dict[tuple[str, str], JobFailure] = {}
+
+    def final(self, site: Site) -> dict[JobId, str]:
+        """Jobs that failed for good in this run, with the reason."""
+        for key, etag in failure_keys(site, self._eval_id).items():
+            if self._earlier.get(key) != etag and (key, etag) not in self._read:
+                self._read[key, etag] = JobFailure.read(site.objects.get(key))
+        return {record.job: f"{record.kind}: {record.why}" for record in self._read.values() if record.final}
+
+
+def failure_keys(site: Site, eval_id: EvalId) -> dict[str, str]:
     """Key and ETag of every failure record there is now."""
     return {
         stored.key: stored.etag
@@ -71,15 +94,10 @@ def failure_records(site: Site, eval_id: EvalId) -> dict[str, str]:
     }
 
 
-def failed_jobs(site: Site, eval_id: EvalId, *, earlier: Mapping[str, str]) -> dict[JobId, str]:
-    """Jobs that failed for good, with the reason. Records that an `earlier` look found unchanged are of another run."""
-    failures: dict[JobId, str] = {}
-    for key, etag in failure_records(site, eval_id).items():
-        if earlier.get(key) != etag:
-            record = JobFailure.read(site.objects.get(key))
-            if record.final:
-                failures[record.job] = f"{record.kind}: {record.why}"
-    return failures
+def failed_jobs(site: Site, eval_id: EvalId) -> dict[JobId, str]:
+    """Jobs with a record of a final failure, with the reason."""
+    records = [JobFailure.read(site.objects.get(key)) for key in failure_keys(site, eval_id)]
+    return {record.job: f"{record.kind}: {record.why}" for record in records if record.final}
 
 
 def set_aside(site: Site, eval_id: EvalId, job: JobId) -> None:
@@ -100,14 +118,18 @@ def standing(site: Site, manifest: EvalManifest) -> EvalTally:
     return tally
 
 
-def create_queues(site: Site, run: str, *, tags: dict[str, str], lease_seconds: int) -> RunQueues:
-    """The queues of a run; creating them again finds the same ones."""
-    dead = site.queues.create(queue_name(run, "dead"), tags=tags, lease_seconds=lease_seconds)
-    return RunQueues(
-        work=site.queues.create(queue_name(run, "work"), tags=tags, lease_seconds=lease_seconds, dead_letter=dead),
-        events=site.queues.create(queue_name(run, "events"), tags=tags, lease_seconds=30),
-        dead=dead,
-    )
+def create_queues(
+    site: Site, run: str, *, tags: dict[str, str], lease_seconds: int, made: Callable[[str], None]
+) -> RunQueues:
+    """The queues of a run; creating them again finds the same ones. `made` is told each URL as soon as it exists."""
+
+    def create(use: str, seconds: int, dead: str | None = None) -> str:
+        url = site.queues.create(queue_name(run, use), tags=tags, lease_seconds=seconds, dead_letter=dead)
+        made(url)
+        return url
+
+    dead = create("dead", lease_seconds)
+    return RunQueues(work=create("work", lease_seconds, dead), events=create("events", 30), dead=dead)
 
 
 def send_jobs(site: Site, queue: str, tallies: Iterable[EvalTally]) -> int:

@@ -82,24 +82,26 @@ class CleanUp:
 
     def stop_all(self) -> None:
         """Ask every worker to end."""
-        for run_id in self._living(self._everyone()):
+        for run_id in self._living(self._everyone(), stopping_lives=False):
             self.attempt(f"worker {run_id} wasn't asked to end", lambda run_id=run_id: self._stop([run_id]))  # type: ignore[misc]
 
-    def delete_parameters(self) -> None:
-        """Delete the secrets: by the names they must have, then whatever a listing still finds."""
-        path = self.created.secrets
-        if not path:
-            return
-        known = [f"{path}/{fact.instance}" for fact in self.workers.look_at(self._everyone()) if fact.instance]
-        self.site.parameters.delete(known)
-        self.site.parameters.delete(self.site.parameters.find(path))
+    def delete_named_parameters(self) -> None:
+        """Delete the secrets by the names they must have: listings lag."""
+        if self.created.secrets:
+            facts = self.workers.look_at(self._everyone())
+            self.site.parameters.delete([f"{self.created.secrets}/{fact.instance}" for fact in facts if fact.instance])
+
+    def delete_listed_parameters(self) -> None:
+        """Delete whatever secrets a listing still finds."""
+        if self.created.secrets:
+            self.site.parameters.delete(self.site.parameters.find(self.created.secrets))
 
     def end_workers(self, grace: float) -> None:
         """Wait for the workers to end by themselves, then ask those that haven't, and wait for them."""
         living = self._wait(self._everyone(), seconds=grace)
-        if living:
-            self._stop(living)
-            living = self._wait(living, seconds=PATIENCE_S, stopping_lives=True)
+        if unasked := self._living(living, stopping_lives=False):
+            self._stop(unasked)
+        living = self._wait(living, seconds=PATIENCE_S)
         for fact in self.workers.look_at(living):
             self.left.append(
                 f"instance {fact.instance or 'of an unknown id'} of {fact.name} was asked to end and hasn't yet: "
@@ -117,17 +119,18 @@ class CleanUp:
         # Also those whose starter died before it could write them down.
         return sorted({*self.created.workers, *self.workers.of_run(self.created.run)})
 
-    def _living(self, run_ids: Sequence[UUID], *, stopping_lives: bool = False) -> list[UUID]:
+    def _living(self, run_ids: Sequence[UUID], *, stopping_lives: bool = True) -> list[UUID]:
+        """Those that haven't ended; a run in Cancelling still has its instance."""
         return [
             UUID(fact.run_id)
             for fact in self.workers.look_at(run_ids)
             if fact.phase.alive or (stopping_lives and fact.phase is Phase.STOPPED and not fact.over)
         ]
 
-    def _wait(self, run_ids: Sequence[UUID], *, seconds: float, stopping_lives: bool = False) -> list[UUID]:
-        """Those that are still there after so long; a run in Cancelling still has its instance."""
+    def _wait(self, run_ids: Sequence[UUID], *, seconds: float) -> list[UUID]:
+        """Those that are still there after so long."""
         until = self.clock() + seconds
-        while living := self._living(run_ids, stopping_lives=stopping_lives):
+        while living := self._living(run_ids):
             if self.clock() >= until:
                 return living
             self.sleep(LOOK_S)
@@ -154,7 +157,8 @@ def clean_up(
     work.attempt("the work queue", work.close_intake)
     if not grace:
         work.attempt("the workers", work.stop_all)
-    work.attempt("the instances' secrets", work.delete_parameters)
+    work.attempt("the instances' secrets", work.delete_named_parameters)
+    work.attempt("the instances' secrets", work.delete_listed_parameters)
     work.attempt("the workers", lambda: work.end_workers(grace))
     work.attempt("the last events", last_words)
     for url in created.queues:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from prefect.states import Cancelling
 
 from fleet.errors import FleetError
 from fleet.evals.documents import WorkerOrder
-from fleet.evals.progress import WorkerFacts, phase_of
+from fleet.evals.progress import Phase, WorkerFacts, phase_of
 
 DEPLOYMENT = "fleet-worker/fleet-worker"
 PAGE = 200
@@ -66,7 +67,7 @@ def look_at(run_ids: Sequence[UUID], *, now: datetime.datetime | None = None) ->
     moment = now or datetime.datetime.now(datetime.UTC)
     with get_client(sync_client=True) as client:
         found = {run.id: run for run in _read(client, run_ids)}
-    return [_facts(found[run_id], moment) for run_id in run_ids if run_id in found]
+    return [_facts(found[run_id], moment) if run_id in found else _deleted(run_id) for run_id in run_ids]
 
 
 def of_run(run: str) -> list[UUID]:
@@ -107,15 +108,33 @@ def _facts(run: FlowRun, now: datetime.datetime) -> WorkerFacts:
         instance=instance,
         why=(state.message or "") if state else "",
         live_seconds=max(0.0, (ended - began).total_seconds()) if began else 0.0,
+        age_seconds=max(0.0, (now - run.created).total_seconds()) if run.created else 0.0,
         over=state is not None and state.is_final(),
     )
 
 
+def _deleted(run_id: UUID) -> WorkerFacts:
+    """A worker whose flow run somebody deleted: the pool worker terminates its instance."""
+    return WorkerFacts(
+        run_id=str(run_id),
+        name=str(run_id)[:8],
+        phase=Phase.LOST,
+        instance=None,
+        why="its flow run was deleted",
+        live_seconds=0.0,
+        over=True,
+    )
+
+
 def stop(run_ids: Iterable[UUID], *, why: str) -> None:
-    """Ask for the end of these workers; the pool worker terminates their instances at once."""
+    """Ask for the end of these workers; the pool worker terminates their instances at once.
+
+    Those that Prefect doesn't know have ended already.
+    """
     with get_client(sync_client=True) as client:
         for run_id in run_ids:
-            client.set_flow_run_state(run_id, Cancelling(message=why))
+            with suppress(ObjectNotFound):
+                client.set_flow_run_state(run_id, Cancelling(message=why))
 
 
 def is_being_cancelled(run_id: UUID | str) -> bool:

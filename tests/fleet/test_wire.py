@@ -94,7 +94,7 @@ GOLDEN = {
     WorkerOrder: {
         1: {
             "version", "run", "region", "bucket", "prefix", "eval_ids", "environment", "work_queue", "events_queue",
-            "secrets_parameter", "needs_docker", "concurrency", "lease_seconds", "idle_seconds", "worker_user",
+            "secrets_parameter", "needs_docker", "concurrency", "fleet_size", "lease_seconds", "idle_seconds", "worker_user",
             "worker_setup", "rates",
         }
     },

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from uuid import UUID, uuid4
 
+import httpx
+import pytest
+
 from fleet.aws.failures import AwsRefused
-from fleet.evals.preparation import RunQueues
 from fleet.evals.progress import Phase, WorkerFacts
 from fleet.evals.site import Site
 from fleet.pool.clean_up import Created, clean_up
@@ -36,15 +38,23 @@ class FakeWorkers:
     dying: float = 1.0
     stopped: dict[UUID, float] = field(default_factory=dict)
     unrecorded: list[UUID] = field(default_factory=list)
+    broken: set[str] = field(default_factory=set)
 
     def of_run(self, run: str) -> list[UUID]:
+        self._ask("of_run")
         return [*self.ends, *self.unrecorded]
 
     def look_at(self, run_ids: Sequence[UUID]) -> list[WorkerFacts]:
+        self._ask("look_at")
         return [self._facts(run_id) for run_id in run_ids]
 
     def stop(self, run_ids: Sequence[UUID], *, why: str) -> None:
+        self._ask("stop")
         self.stopped.update(dict.fromkeys(run_ids, self.clock.now))
+
+    def _ask(self, what: str) -> None:
+        if what in self.broken:
+            raise httpx.ConnectError("no answer")
 
     def _facts(self, run_id: UUID) -> WorkerFacts:
         phase, over = Phase.WORKING, False
@@ -61,6 +71,9 @@ class FakeSite:
 
     existing: set[str]
     refuses: set[str] = field(default_factory=set)
+    unlisted: set[str] = field(default_factory=set)
+    clock: Clock = field(default_factory=Clock)
+    deleted_at: dict[str, float] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     prefix: str = "p"
 
@@ -76,7 +89,7 @@ class FakeSite:
         return f"/path/{run}"
 
     def find(self, path: str) -> list[str]:
-        return sorted(name for name in self.existing if name.startswith(path))
+        return sorted(name for name in self.existing - self.unlisted if name.startswith(path))
 
     def delete(self, names: str | list[str]) -> None:
         for name in [names] if isinstance(names, str) else names:
@@ -84,6 +97,7 @@ class FakeSite:
             if name in self.refuses:
                 raise AwsRefused(service="sqs", operation="Delete", target=name, code="Denied", why="no")
             self.existing.discard(name)
+            self.deleted_at.setdefault(name, self.clock.now)
 
 
 class FakeLock:
@@ -97,13 +111,14 @@ class FakeLock:
 def end_of_run(
     site: FakeSite, ends: dict[UUID, float], *, grace: float, **changes: Any
 ) -> tuple[list[str], FakeWorkers, Clock]:
-    clock = Clock()
+    clock = site.clock
     workers = FakeWorkers(clock, ends, **changes)
     created = Created(
         run="r",
         workers=list(ends),
-        queues=RunQueues(work="work", events="events", dead="dead"),
-        parameters=True,
+        secrets="/path/r",
+        intake="work",
+        queues=["dead", "work", "events"],
         locks=[cast("Any", FakeLock(site.log))],
     )
     left = clean_up(
@@ -131,10 +146,44 @@ def test_a_finished_run_lets_its_workers_end_and_leaves_nothing() -> None:
     assert site.existing == {"/path/other/i-3"}
 
 
-def test_the_order_is_intake_workers_events_parameters_queues_locks() -> None:
+def test_the_order_is_intake_secrets_workers_queues_locks() -> None:
     site = FakeSite(everything())
-    end_of_run(site, {uuid4(): 3.0}, grace=5)
-    assert site.log == ["work", "last words at 3", "/path/r/i-1", "/path/r/i-2", "events", "dead", "lock"]
+    end_of_run(site, {uuid4(): 0.0}, grace=5)
+    assert list(dict.fromkeys(site.log)) == [
+        "work",
+        "/path/r/i-1",
+        "/path/r/i-2",
+        "last words at 0",
+        "dead",
+        "events",
+        "lock",
+    ]
+
+
+def test_secrets_go_before_anything_is_waited_for() -> None:
+    """A process pool kills a cancelled run after 30 seconds, done or not."""
+    site = FakeSite(everything())
+    _, _, clock = end_of_run(site, {uuid4(): 1000.0}, grace=0, dying=10_000)
+    assert clock.now < 25
+    assert site.deleted_at["/path/r/i-1"] == 0.0
+
+
+def test_a_secret_that_no_listing_shows_yet_is_deleted_by_its_name() -> None:
+    """SSM's listings lag its writes."""
+    site = FakeSite(everything(), unlisted={"/path/r/i-1"})
+    left, _, _ = end_of_run(site, {uuid4(): 0.0}, grace=5)
+    assert left == []
+    assert site.existing == {"/path/other/i-3"}
+
+
+@pytest.mark.parametrize("broken", ["of_run", "look_at", "stop"])
+def test_a_prefect_server_that_fails_keeps_nothing_of_aws(broken: str) -> None:
+    """The outage that ended the run may still be on."""
+    site = FakeSite(everything())
+    left, _, _ = end_of_run(site, {uuid4(): 1000.0}, grace=0, broken={broken})
+    assert left
+    assert site.existing == {"/path/other/i-3"}
+    assert site.log[-1] == "lock"
 
 
 def test_a_cancelled_run_stops_its_workers_at_once() -> None:
@@ -162,6 +211,7 @@ def test_an_instance_that_stays_is_named_and_the_rest_goes_on() -> None:
 def test_a_step_that_is_refused_does_not_keep_the_next_from_its_work() -> None:
     site = FakeSite(everything(), refuses={"/path/r/i-1", "events"})
     left, _, _ = end_of_run(site, {uuid4(): 0.0}, grace=0)
-    assert len(left) == 2
+    assert len(left) == 3
+    assert site.existing >= {"/path/r/i-1", "events"}
     assert "dead" not in site.existing
     assert site.log[-1] == "lock"

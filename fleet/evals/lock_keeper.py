@@ -1,0 +1,58 @@
+"""Keeps a run's locks alive from a thread of its own: launching, waiting and merging may each take longer than a lock holds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Self
+
+from fleet.aws.failures import AwsRefused
+from fleet.evals.lock import HOLD_S, EvalLock, LockHeld
+
+RENEW_S = HOLD_S / 3
+"""Two renewals in a row may fail before another controller can take over."""
+
+
+class LockKeeper:
+    """Takes locks, renews them until the block ends, then releases them. What it holds at any moment is `locks`."""
+
+    def __init__(self, *, now: Callable[[], float] = time.time, every: float = RENEW_S) -> None:
+        self.locks: list[EvalLock] = []
+        self.lost: LockHeld | None = None
+        """Set when another controller has taken an eval over: this one must let go of it."""
+        self._now = now
+        self._every = every
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="locks", daemon=True)
+
+    def take(self, locks: Iterable[EvalLock]) -> None:
+        """Hold these as well. LockHeld: one of them is another run's; those taken before stay held."""
+        for lock in locks:
+            lock.take(self._now())
+            self.locks.append(lock)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join(timeout=10)
+
+    def _renew(self) -> None:
+        while not self._over.wait(self._every):
+            self.renew()
+
+    def renew(self) -> None:
+        """One renewal of all. AWS's refusals wait for the next one: a lock outlives two."""
+        for lock in list(self.locks):
+            try:
+                lock.take(self._now())
+            except LockHeld as held:
+                self.lost = held
+            except AwsRefused:
+                continue

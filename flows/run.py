@@ -1,0 +1,175 @@
+"""One run on its way: what it works with, what it has created, how it went. Leaving it removes what it created."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from prefect import get_run_logger, runtime
+
+from blocks.ec2_config import Ec2Config
+from bootstrap.run_plan import RunPlan
+from fleet.aws.identity import caller
+from fleet.evals.documents import EvalId, EvalManifest, WorkerOrder
+from fleet.evals.listener import listener
+from fleet.evals.lock_keeper import LockKeeper
+from fleet.evals.preparation import RunQueues, stored_manifest
+from fleet.evals.progress import Progress
+from fleet.evals.report import EvalReport, RunReport, outcome_of
+from fleet.evals.site import Site
+from fleet.pool import runs as workers_of
+from fleet.pool.clean_up import Created, clean_up
+from flows.artifacts import LiveArtifacts
+from flows.watch import Watch
+
+GRACE_S = 30.0
+"""How long instances get to end by themselves once the work is done."""
+PROGRESS_S = 30.0
+"""Between two lines of progress in the log; the artifacts follow each look."""
+
+
+class Run:
+    """A run, to be used as a block: what it created is gone when the block ends, or named in `left`.
+
+    Not a dataclass: Prefect walks through the fields of those on their way to a task, and a plan may hold a million of them.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        plan: RunPlan,
+        config: Ec2Config,
+        account: str,
+        *,
+        secrets: list[str],
+        worker_secrets: str | None,
+    ) -> None:
+        self.site, self.plan, self.config, self.account = site, plan, config, account
+        self.secrets, self.worker_secrets = secrets, worker_secrets
+        self.id = str(runtime.flow_run.id)
+        attempt = int(runtime.flow_run.run_count or 1)
+        self.key = self.id if attempt == 1 else f"{self.id}-{attempt}"
+        """Names what this attempt creates: a retried flow run must not meet its own finished workers and deleted queues."""
+        self.owner = caller(site.aws).name
+        self.created = Created(run=self.id, secrets=site.secrets_of(self.key) if secrets or worker_secrets else "")
+        self.locks = LockKeeper()
+        self.created.locks = self.locks.locks
+        self.eval_ids: list[EvalId] = [one.manifest.eval_id for one in plan.evals]
+        self.artifacts = LiveArtifacts()
+        self.price: float | None = None
+        self.watch: Watch | None = None
+        self.last: Progress | None = None
+        self.why = ""
+        """Why the watch ended early; empty: every job was finished."""
+        self.left: list[str] = []
+        self._began = self._told = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self.locks.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        early = kind is not None or bool(self.why)
+        with deaf_to_sigterm():
+            stage("Cleaning up")
+            self.locks.__exit__(None, None, None)
+            self.left = clean_up(
+                self.site,
+                self.created,
+                workers_of,
+                grace=0.0 if early else GRACE_S,
+                why="the run ended early" if early else "the run is over",
+                last_words=self._take_stock,
+            )
+        for what in self.left:
+            get_run_logger().warning("Left behind: %s", what)
+
+    def manifests(self) -> list[EvalManifest]:
+        """The manifests that count: with the jobs of an earlier run where there was one, since its results are named by them."""
+        return [stored_manifest(self.site, one.manifest.eval_id) or one.manifest for one in self.plan.evals]
+
+    def order(self, queues: RunQueues, *, needs_docker: bool, fleet_size: int) -> WorkerOrder:
+        """What each instance of the run is told."""
+        return WorkerOrder(
+            run=self.id,
+            region=self.config.region,
+            bucket=self.site.bucket,
+            prefix=self.site.prefix,
+            eval_ids=self.eval_ids,
+            environment=self.plan.environment,
+            work_queue=queues.work,
+            events_queue=queues.events,
+            secrets_parameter=self.created.secrets,
+            needs_docker=needs_docker,
+            concurrency=self.config.concurrency_per_worker,
+            fleet_size=max(1, fleet_size),
+            lease_seconds=self.config.lease_seconds,
+            idle_seconds=self.config.idle_seconds,
+            worker_user=self.config.worker_user,
+        )
+
+    def dismiss(self) -> None:
+        """Let the workers go while the results are collected: by themselves if the work is done, at once if it is given up."""
+        try:
+            if self.why:
+                workers_of.stop(self.created.workers, why=self.why)
+            self.site.queues.delete(self.created.intake)
+        except Exception as error:  # noqa: BLE001 - clean-up does it again; the results come first
+            get_run_logger().warning("The workers could not be dismissed: %s", error)
+
+    def show(self, progress: Progress) -> None:
+        """Tell everybody who follows the run how far it is."""
+        self.last = progress
+        listener.get().progress(progress)
+        self.artifacts.show(progress)
+        if time.monotonic() - self._told >= PROGRESS_S:
+            self._told = time.monotonic()
+            get_run_logger().info("%s", progress.line())
+
+    def report(self, evals: list[EvalReport]) -> RunReport:
+        """What the run came to."""
+        return RunReport(
+            run=self.id,
+            outcome=outcome_of(evals),
+            why=self.why,
+            evals=evals,
+            instances=len(self.created.workers),
+            seconds=round(time.monotonic() - self._began, 1),
+            cost=self.last.cost if self.last else 0.0,
+            left=self.left,
+        )
+
+    def _take_stock(self) -> None:
+        """Hear the workers' last words, and show once more how they are and what they cost: by now each has ended."""
+        if self.watch:
+            self.watch.hear()
+            self.last = self.watch.take_stock()
+            self.artifacts.show(self.last)
+
+
+def stage(name: str) -> None:
+    """A step of the run begins: for the log, and for whoever follows."""
+    get_run_logger().info(name)
+    listener.get().stage(name)
+
+
+@contextmanager
+def deaf_to_sigterm() -> Iterator[None]:
+    """A process pool sends SIGTERM to a run that is being cancelled, also one that is cleaning up already for that very reason.
+    It kills what is left 30 s later, which is longer than an early clean-up takes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread is ever interrupted by a signal
+        return
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,68 @@
+"""Locks stay held for as long as the run, whatever the run is busy with."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from fleet.aws.failures import AwsRefused
+from fleet.evals.lock import HOLD_S, LockHeld
+from fleet.evals.lock_keeper import RENEW_S, LockKeeper
+from tests.fleet.evals.test_lock import FakeBucket, a_lock
+
+
+def test_two_renewals_may_fail() -> None:
+    assert RENEW_S * 2 < HOLD_S
+
+
+def test_a_thread_renews_while_the_run_is_busy_elsewhere() -> None:
+    bucket, renewed = FakeBucket(), threading.Event()
+    lock = a_lock(bucket, "run-1")
+
+    def now() -> float:
+        if bucket.puts >= 3:
+            renewed.set()
+        return 1000.0
+
+    with LockKeeper(now=now, every=0.001) as keeper:
+        keeper.take([lock])
+        assert renewed.wait(10)
+    puts = bucket.puts
+    assert not keeper._thread.is_alive()
+    assert bucket.puts == puts
+
+
+def test_a_lock_that_another_run_took_over_is_told() -> None:
+    bucket = FakeBucket()
+    keeper = LockKeeper(now=lambda: 1000.0)
+    keeper.take([a_lock(bucket, "run-1")])
+    a_lock(bucket, "run-2").take(now=1000.0 + HOLD_S)
+    keeper.renew()
+    assert keeper.lost is not None
+    assert keeper.lost.run == "run-2"
+
+
+def test_what_aws_refuses_once_is_tried_again() -> None:
+    bucket = FakeBucket()
+    keeper = LockKeeper(now=lambda: 1000.0)
+    keeper.take([a_lock(bucket, "run-1")])
+    replace, refusals = bucket.replace, [AwsRefused(service="s3", operation="Put", code="Slow", target="", why="")]
+
+    def moody(key: str, data: bytes, etag: str) -> bool:
+        if refusals:
+            raise refusals.pop()
+        return replace(key, data, etag)
+
+    bucket.replace = moody  # type: ignore[method-assign]
+    keeper.renew()
+    keeper.renew()
+    assert keeper.lost is None
+    assert bucket.puts == 2
+
+
+def test_an_eval_that_is_held_is_refused_at_once() -> None:
+    bucket = FakeBucket()
+    a_lock(bucket, "run-1").take(now=1000.0)
+    with pytest.raises(LockHeld):
+        LockKeeper(now=lambda: 1000.0).take([a_lock(bucket, "run-2")])
