@@ -41,7 +41,7 @@ def variables(environment: JobEnvironment, given: Mapping[str, str], user: str |
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "TQDM_DISABLE": "1",
     }
-    # One runner a job, many runners a machine: not each with as many threads as there are processors.
+    # One job at a time in a runner, many runners on a machine: not each with as many threads as there are processors.
     modest = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     them = {}
     if user is not None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-START = 10
+from fleet.evals.cost import FIRST_SLOTS
+
 PER_CPU = 4
 """A job mostly waits for a model; above this many, a CPU is the bottleneck."""
 HALVE_EVERY = 60.0
@@ -41,5 +42,5 @@ class Slots:
 def first_slots(concurrency: int, *, cpus: int, visible: int | None = None) -> Slots:
     """Where a worker begins: `concurrency` is what the person allows, `visible` how many jobs wait (None: not known)."""
     most = max(1, min(concurrency, cpus * PER_CPU))
-    start = min(START, most)
+    start = min(FIRST_SLOTS, most)
     return Slots(most=most, now=start if visible is None else max(1, min(start, visible)))

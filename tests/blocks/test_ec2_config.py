@@ -1,4 +1,4 @@
-"""The fleet's options: the seed's fields and defaults, strict."""
+"""The fleet's options: names and defaults that people's commands and deployments rely on, strict."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from blocks.ec2_config import Ec2Config
 
-SEED = {
+CONTRACT = {
     "instance_type": "c7i.4xlarge",
     "instance_type_fallbacks": [],
     "region": "us-east-1",
@@ -23,9 +23,9 @@ SEED = {
 }
 
 
-def test_fields_and_defaults_are_the_seeds() -> None:
+def test_fields_and_defaults_are_kept() -> None:
     config = Ec2Config()
-    assert {name: getattr(config, name) for name in SEED} == SEED
+    assert {name: getattr(config, name) for name in CONTRACT} == CONTRACT
 
 
 @pytest.mark.parametrize("given", ["c7i.large, m7i.large,", ["c7i.large", "m7i.large"]])
