@@ -188,7 +188,7 @@ def approved(offer: Estimate, config: Ec2Config) -> bool:
     if answer is None:
         get_run_logger().info("Waiting for a person to approve: in the menu of this page, choose Resume")
         answer = pause_flow_run(
-            wait_for_input=Approval.with_initial_data(description=offer.markdown(), launch=True),
+            wait_for_input=Approval.with_initial_data(description=offer.markdown()),
             timeout=APPROVAL_S,
             key="approval",
         ).launch
