@@ -7,6 +7,7 @@ Prefect 3.9 ships two UIs; `/` opens the second one, and so does this. What the 
 - A union (`str | None`) has a tab for each type, and shows the control of the chosen one.
 - A dict is a JSON editor, and goes to the server as text that is parsed there.
 - What the server refuses is said in a toast; after that the form sends nothing more until the page is opened again.
+- What can be done with a run (cancel, resume, retry) is in the menu at the top right of its page, and asks in a dialog.
 """
 
 from __future__ import annotations
@@ -53,6 +54,32 @@ class PrefectUI:
             shown.click()
             self.page.wait_for_load_state("networkidle")
 
+    def resume(self, run: str, **answers: Any) -> str:
+        """Answer the question of a paused flow run in the dialog that its page opens; what the dialog said."""
+        self.flow_run(run)
+        dialog = self._dialog("Resume")
+        expect(dialog.locator("fieldset").first).to_be_visible(timeout=PATIENCE_MS)
+        said = dialog.inner_text()
+        RunForm(self.page, dialog).fill(answers)
+        dialog.get_by_role("button", name="Resume").click()
+        expect(dialog).to_be_hidden(timeout=PATIENCE_MS)
+        return said
+
+    def cancel(self, run: str) -> None:
+        """Cancel a flow run as its page offers it."""
+        self.flow_run(run)
+        dialog = self._dialog("Cancel")
+        dialog.get_by_role("button", name=re.compile("Cancel (Flow )?Run", re.IGNORECASE)).click()
+        expect(dialog).to_be_hidden(timeout=PATIENCE_MS)
+
+    def _dialog(self, item: str) -> Locator:
+        """The dialog that an item of the page's menu opens."""
+        self.page.get_by_role("button", name="Open menu").first.click()
+        self.page.get_by_role("menuitem", name=item, exact=True).click()
+        dialog = self.page.get_by_role("dialog").or_(self.page.get_by_role("alertdialog"))
+        expect(dialog).to_be_visible(timeout=PATIENCE_MS)
+        return dialog
+
     def task_run(self, run: str) -> None:
         """Open a task run's page (its id)."""
         self.open(f"runs/task-run/{run}")
@@ -75,9 +102,10 @@ class PrefectUI:
 class RunForm:
     """The form in which a person starts a deployment with parameters of their own."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: Page, form: Locator | None = None) -> None:
+        """`form`: what holds the fields, where it isn't the page's one form."""
         self.page = page
-        self.form = page.locator("form")
+        self.form = form or page.locator("form")
 
     def fill(self, parameters: Mapping[str, Any]) -> None:
         """Fill in parameters by name, as deep as they go; what isn't named keeps its default."""
