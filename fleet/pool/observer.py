@@ -66,6 +66,9 @@ class Watched:
     """The same by EC2's clock; EVER where only the flow run's record names it."""
     adopted: bool = False
     superseded: bool = False
+    settled: Settle | None = None
+    """The state that was set for its end."""
+    settled_why: str = ""
     missing_since: float | None = None
     over_since: float | None = None
     done: anyio.Event = field(default_factory=anyio.Event)
@@ -300,6 +303,8 @@ class Observer:
             missing_for=0.0 if watch.missing_since is None else now - watch.missing_since,
             over_for=0.0 if watch.over_since is None else now - watch.over_since,
             asked=view.why if view else "",
+            settled=watch.settled,
+            settled_why=watch.settled_why,
             superseded=watch.superseded or newest.get(str(watch.run_id), EVER) > watch.launched_at,
         )
         limits = Limits(
@@ -339,6 +344,8 @@ class Observer:
         except httpx.HTTPError as error:
             self._complain(f"the state of flow run {watch.run_id}", error)
             return
+        if found.settle:
+            watch.settled, watch.settled_why = found.settle, found.why
         if found.over:
             self.drop(watch)
 

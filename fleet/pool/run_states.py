@@ -75,14 +75,10 @@ class RunStates:
 
         A run that its engine has reported as Crashed gets the better reason.
         """
-        client = self._client()
-        try:
-            before = (await client.read_flow_run(run_id)).state
-        except ObjectNotFound:
-            return False
-        if before is not None and before.type == StateType.CRASHED:
-            await client.set_flow_run_state(run_id, Crashed(message=why), force=True)
-            return True
+        if (before := await self._crashed(run_id)) is not None:
+            if before.message != why:
+                await self._client().set_flow_run_state(run_id, Crashed(message=why), force=True)
+            return before.message != why
         state = await self._propose(run_id, Crashed(message=why))
         if state is not None and state.type == StateType.CANCELLING:
             await self.cancel(run_id, why)
@@ -90,9 +86,20 @@ class RunStates:
         return state is not None and state.type == StateType.CRASHED
 
     async def cancel(self, run_id: UUID, why: str) -> bool:
-        """Set Cancelled. Whether it is Cancelled by this call."""
+        """Set Cancelled, also where the engine called its end a crash. Whether it is Cancelled by this call."""
+        if await self._crashed(run_id) is not None:
+            await self._client().set_flow_run_state(run_id, Cancelled(message=why), force=True)
+            return True
         state = await self._propose(run_id, Cancelled(message=why))
         return state is not None and state.type == StateType.CANCELLED
+
+    async def _crashed(self, run_id: UUID) -> State | None:
+        """The state of a run that is Crashed."""
+        try:
+            state = (await self._client().read_flow_run(run_id)).state
+        except ObjectNotFound:
+            return None
+        return state if state is not None and state.type == StateType.CRASHED else None
 
     async def _propose(self, run_id: UUID, state: State) -> State | None:
         """The state that the server took or kept; None where the run is over, or isn't known any more."""

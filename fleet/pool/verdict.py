@@ -94,6 +94,13 @@ class Limits:
     """After a launch, how long the flow run may go without a word that it was launched."""
 
 
+class Settle(enum.Enum):
+    """A state to set."""
+
+    CRASHED = "Crashed"
+    CANCELLED = "Cancelled"
+
+
 @dataclass(frozen=True, slots=True)
 class Sight:
     """One look."""
@@ -107,17 +114,13 @@ class Sight:
     """Seconds that EC2 has left it out."""
     over_for: float = 0.0
     """Seconds that the flow run has been CRASHED, FINAL or RELEASED."""
+    settled: Settle | None = None
+    """The state that was set for the instance's end."""
+    settled_why: str = ""
     superseded: bool = False
     """Whether a later launch works for the same flow run."""
     asked: str = ""
     """Why the flow run is to end, where whoever cancelled it said so."""
-
-
-class Settle(enum.Enum):
-    """A state to set."""
-
-    CRASHED = "Crashed"
-    CANCELLED = "Cancelled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,23 +151,31 @@ def verdict(sight: Sight, limits: Limits) -> Verdict:
 def _gone(sight: Sight, limits: Limits) -> Verdict:
     if sight.superseded:
         return OVER
+    # Until it is terminated its engine may still get a word in: it only knows that it was told to stop, and forces that.
+    ended = sight.instance is None or sight.instance.state == "terminated"
     match sight.phase:
         case RunPhase.PENDING | RunPhase.ACTIVE:
-            return Verdict(settle=Settle.CRASHED, over=True, why=departure(sight.instance))
+            return Verdict(settle=Settle.CRASHED, over=ended, why=departure(sight.instance))
         case RunPhase.SUBMITTING:
             # A retry that is being submitted still names the instance of the attempt before.
             if sight.age < limits.submit:
                 return WATCH
             return Verdict(settle=Settle.CRASHED, over=True, why=departure(sight.instance))
         case RunPhase.CANCELLING:
-            return Verdict(settle=Settle.CANCELLED, over=True, why=f"{_cancelled(sight)}; its instance is gone")
-        case RunPhase.CRASHED if (
-            sight.instance and sight.instance.reason_code in TAKEN_AWAY and sight.over_for < limits.grace
-        ):
-            # The engine could only say that it was told to stop. (Past the grace it was we who took the instance away.)
+            return Verdict(settle=Settle.CANCELLED, over=ended, why=f"{_cancelled(sight)}; its instance is gone")
+        case _ if not ended:
+            return WATCH
+        case RunPhase.CRASHED if sight.settled is Settle.CANCELLED:
+            return Verdict(settle=Settle.CANCELLED, over=True, why=sight.settled_why)
+        case RunPhase.CRASHED if sight.settled or _was_taken_away(sight, limits):
             return Verdict(settle=Settle.CRASHED, over=True, why=departure(sight.instance))
         case _:
             return OVER
+
+
+def _was_taken_away(sight: Sight, limits: Limits) -> bool:
+    """Whether somebody else ended the instance. (Past the grace it was we.)"""
+    return sight.instance is not None and sight.instance.reason_code in TAKEN_AWAY and sight.over_for < limits.grace
 
 
 def _there(sight: Sight, limits: Limits) -> Verdict:

@@ -42,6 +42,7 @@ class Row:
     over: bool = False
     seconds: dict[str, float] = field(default_factory=lambda: {"age": 10.0})
     superseded: bool = False
+    settled: Settle | None = None
 
 
 CRASHED, CANCELLED = Settle.CRASHED, Settle.CANCELLED
@@ -51,7 +52,10 @@ ROWS = [
     Row("at work", UP, RunPhase.ACTIVE, seconds={"age": 1e6}),
     Row("cancelling: terminated at once, and Cancelled", UP, RunPhase.CANCELLING, terminate=True, settle=CANCELLED),
     Row("cancelling, not yet described: terminated all the same", None, RunPhase.CANCELLING, True, CANCELLED),
-    Row("cancelling, and going", an_instance("shutting-down"), RunPhase.CANCELLING, settle=CANCELLED, over=True),
+    Row("cancelling, and going", an_instance("shutting-down"), RunPhase.CANCELLING, settle=CANCELLED),
+    Row("cancelling, and gone", GONE, RunPhase.CANCELLING, settle=CANCELLED, over=True),
+    Row("cancelled, and going", an_instance("shutting-down"), RunPhase.CANCELLED),
+    Row("crashed, and going", an_instance("shutting-down"), RunPhase.CRASHED),
     Row("cancelled", UP, RunPhase.CANCELLED, terminate=True),
     Row("final, within its grace", UP, RunPhase.FINAL, seconds={"age": 99, "over_for": 29.0}),
     Row("final, past its grace", UP, RunPhase.FINAL, terminate=True, seconds={"age": 99, "over_for": 30.0}),
@@ -76,7 +80,9 @@ ROWS = [
     Row("gone, and cancelled", GONE, RunPhase.CANCELLED, over=True),
     Row("gone, and the flow run is deleted", GONE, RunPhase.DELETED, over=True),
     Row("gone at work", GONE, RunPhase.ACTIVE, settle=CRASHED, over=True),
-    Row("going at work", an_instance("shutting-down"), RunPhase.ACTIVE, settle=CRASHED, over=True),
+    Row("going at work", an_instance("shutting-down"), RunPhase.ACTIVE, settle=CRASHED),
+    Row("its engine called a cancel a crash", GONE, RunPhase.CRASHED, settle=CANCELLED, over=True, settled=CANCELLED),
+    Row("its engine forgot why it crashed", GONE, RunPhase.CRASHED, settle=CRASHED, over=True, settled=CRASHED),
     Row("gone while it booted", GONE, RunPhase.PENDING, settle=CRASHED, over=True),
     Row("gone, while another attempt is submitted", GONE, RunPhase.SUBMITTING),
     Row("gone, and nobody submits", GONE, RunPhase.SUBMITTING, settle=CRASHED, over=True, seconds={"age": 301}),
@@ -90,7 +96,16 @@ ROWS = [
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_the_two_end_together(row: Row) -> None:
-    found = verdict(Sight(row.instance, row.phase, superseded=row.superseded, asked="", **row.seconds), LIMITS)
+    sight = Sight(
+        row.instance,
+        row.phase,
+        superseded=row.superseded,
+        asked="",
+        settled=row.settled,
+        settled_why="for a reason" if row.settled else "",
+        **row.seconds,
+    )
+    found = verdict(sight, LIMITS)
     assert (found.terminate, found.settle, found.over) == (row.terminate, row.settle, row.over)
     assert bool(found.why) == (found not in (WATCH, OVER))
 
