@@ -76,5 +76,5 @@ def job_variables(
         "tags": tags_of(order.run, order.eval_ids, owner),
         "code": site.objects.uri(site.layout.artifact(code)),
         "code_sha256": code,
-        "log_folder": site.objects.uri(f"{site.prefix}/runs/{order.run}/instances"),
+        "log_folder": site.objects.uri(site.layout.instance_logs(order.run)),
     }

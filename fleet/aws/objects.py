@@ -41,6 +41,12 @@ class ObjectAbsent(FleetError):
         return f"no object at {self.uri}"
 
 
+def bucket_and_key(uri: str) -> tuple[str, str]:
+    """The two parts of an `s3://bucket/key` address; of a folder's, the key without slashes around it. Either may be empty."""
+    bucket, _, key = uri.partition("://")[2].partition("/")
+    return bucket, key.strip("/")
+
+
 @dataclass(frozen=True, slots=True)
 class StoredObject:
     """An object as a listing shows it."""

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from fleet.aws.objects import Objects
+from fleet.aws.objects import Objects, bucket_and_key
 from fleet.aws.session import Aws
 from fleet.errors import RequestRefused
 
@@ -42,10 +42,10 @@ def check_log_dir(log_dir: str | None) -> None:
 
 def deliver(log: Path, log_dir: str) -> str:
     """Copy `log` into a folder or below an s3:// address; answers where it lies. A reader never sees half of it."""
-    parts = urlsplit(log_dir)
-    if parts.scheme == "s3":
-        key = "/".join(part for part in (parts.path.strip("/"), log.name) if part)
-        objects = _bucket(parts.netloc)
+    if urlsplit(log_dir).scheme == "s3":
+        bucket, below = bucket_and_key(log_dir)
+        key = "/".join(part for part in (below, log.name) if part)
+        objects = _bucket(bucket)
         objects.put(key, log)
         return objects.uri(key)
     folder = Path(log_dir).expanduser().resolve()
@@ -59,9 +59,9 @@ def deliver(log: Path, log_dir: str) -> str:
 
 def fetch(log: str, folder: Path) -> Path:
     """A log that lies at an s3:// address, as a file in `folder`."""
-    parts = urlsplit(log)
-    path = folder / log.rsplit("/", 1)[-1]
-    _bucket(parts.netloc).download(parts.path.lstrip("/"), path)
+    bucket, key = bucket_and_key(log)
+    path = folder / key.rsplit("/", 1)[-1]
+    _bucket(bucket).download(key, path)
     return path
 
 

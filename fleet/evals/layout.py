@@ -57,9 +57,13 @@ class Layout:
         """The record of one failed attempt."""
         return f"{self.failures(eval_id)}{job}/{attempt}.json"
 
+    def instance_logs(self, run: str) -> str:
+        """The folder of the logs of a run's instances, without a slash at its end."""
+        return f"{self.prefix}/runs/{run}/instances"
+
     def instance_log(self, run: str, instance: str, name: str) -> str:
         """A log of one instance of a run."""
-        return f"{self.prefix}/runs/{run}/instances/{instance}/{name}.log"
+        return f"{self.instance_logs(run)}/{instance}/{name}.log"
 
     def merged(self, eval_id: EvalId, name: str) -> str:
         """The merged log."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fleet.aws.failures import AwsRefused, calling
+from fleet.aws.objects import bucket_and_key
 from fleet.aws.session import Aws
 
 TAIL_BYTES = 8_192
@@ -13,8 +14,8 @@ def tail(aws: Aws, log_folder: str | None, instance_id: str) -> str | None:
     """The last lines of `<log folder>/<instance id>/boot.log`; None where there is none to be had. Blocking."""
     if not log_folder:
         return None
-    bucket, _, folder = log_folder.removeprefix("s3://").partition("/")
-    key = f"{folder.strip('/')}/{instance_id}/boot.log"
+    bucket, folder = bucket_and_key(log_folder)
+    key = f"{folder}/{instance_id}/boot.log"
     try:
         with calling("s3", f"s3://{bucket}/{key}"):
             found = aws.s3.get_object(Bucket=bucket, Key=key, Range=f"bytes=-{TAIL_BYTES}")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.evals.delivery import LogDirRefused, check_log_dir, deliver
+from fleet.aws.session import Aws
+from fleet.evals.delivery import LogDirRefused, check_log_dir, deliver, fetch
 
 
 def test_a_log_is_delivered_whole_into_a_folder_that_is_made(tmp_path: Path) -> None:
@@ -27,6 +28,19 @@ def test_a_place_that_can_not_be_used_is_refused(log_dir: str, why: str, tmp_pat
         log_dir = str(tmp_path / "file")
     with pytest.raises(LogDirRefused, match=why):
         check_log_dir(log_dir)
+
+
+@pytest.mark.parametrize("log_dir", ["s3://{bucket}", "s3://{bucket}/", "s3://{bucket}/a folder/#1?"])
+def test_a_log_is_delivered_into_a_bucket_and_fetched_from_there(
+    log_dir: str, tmp_path: Path, aws: Aws, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aws.s3.create_bucket(Bucket=unique)
+    monkeypatch.setattr("fleet.evals.delivery.Aws", lambda region: aws)
+    (tmp_path / "one.eval").write_bytes(b"content")
+    where = deliver(tmp_path / "one.eval", log_dir.format(bucket=unique))
+    assert where == f"{log_dir.format(bucket=unique).removesuffix('/')}/one.eval"
+    (tmp_path / "back").mkdir()
+    assert fetch(where, tmp_path / "back").read_bytes() == b"content"
 
 
 @pytest.mark.parametrize("log_dir", [None, "", "logs", "s3://bucket", "s3://bucket/folder/"])

@@ -1,0 +1,7 @@
+"""The emulator of the AWS room, for what is delivered into a bucket."""
+
+from __future__ import annotations
+
+from tests.fleet.aws.conftest import aws, aws_environment, moto_endpoint, unique
+
+__all__ = ["aws", "aws_environment", "moto_endpoint", "unique"]
