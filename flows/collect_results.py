@@ -10,8 +10,10 @@ from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
 from blocks.account import FleetAccount
-from bootstrap.environment import build, cache_folder
+from bootstrap.environment import build
+from bootstrap.install import fetch_artifact
 from bootstrap.recompute import Recompute
+from fleet.cache import cache_folder
 from fleet.errors import FleetError
 from fleet.evals.collection import fetched
 from fleet.evals.delivery import deliver
@@ -77,7 +79,9 @@ def merge_eval(site: Site, eval_id: EvalId, log_dir: str | None) -> EvalReport:
         plan_log = folder / "plan.eval"
         site.objects.download(site.layout.plan(eval_id), plan_log)
         environment = build(
-            manifest.environment, cache=cache_folder(), artifact=lambda sha: _artifact(site, sha, folder)
+            manifest.environment,
+            cache=cache_folder(),
+            artifact=lambda sha256: fetch_artifact(site.objects, site.layout, sha256, folder),
         )
         merged = folder / manifest.log_name
         report = merge(
@@ -121,10 +125,3 @@ def delivered(merged: Path, log_dir: str | None, stored: str) -> tuple[str, str]
         return deliver(merged, log_dir), ""
     except (FleetError, OSError) as error:
         return stored, f"the log could not be put into {log_dir} and stays in the bucket: {error}"
-
-
-def _artifact(site: Site, sha256: str, folder: Path) -> Path:
-    path = folder / f"{sha256}.tar.gz"
-    if not path.exists():
-        site.objects.download(site.layout.artifact(sha256), path)
-    return path
