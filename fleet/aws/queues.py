@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from fleet.aws.failures import THROTTLED, AwsRefused, Throttled, calling
 from fleet.aws.session import Aws
@@ -33,6 +34,16 @@ LAPSED = frozenset(
 )
 """The receipt is worth nothing any more: deleted, given to another, or held for 12 hours."""
 
+DELETED_RECENTLY = frozenset({"AWS.SimpleQueueService.QueueDeletedRecently", "QueueDeletedRecently"})
+"""The name was another queue's, deleted within the last 60 seconds."""
+NO_TARGET = GONE | {"InvalidAttributeValue", "InvalidParameterValue"}
+"""The dead-letter queue that a new queue names isn't known yet; SQS words it as a bad attribute."""
+
+NEW_SECONDS = 10
+"""How long SQS may not know a queue that it has made; about a second, as a rule."""
+NAME_SECONDS = 65
+"""How long a deleted queue's name isn't given again: SQS says 60."""
+
 RETENTION_SECONDS = 14 * 24 * 3600
 """The most SQS allows: a run that is resumed after a holiday finds its messages."""
 LONG_POLL_SECONDS = 20
@@ -46,8 +57,22 @@ SEND_TRIES = 5
 """Of messages that SQS couldn't take for a reason of its own."""
 
 
+T = TypeVar("T")
+
+
 class QueueGone(AwsRefused):
     """The queue isn't there: deleted with its run, or never made."""
+
+
+class QueueDeletedRecently(AwsRefused):
+    """SQS doesn't give a queue's name again yet."""
+
+    def message(self) -> str:
+        """One line, with what helps."""
+        return (
+            f"SQS doesn't give the name {self.target} again yet: a queue of this name was deleted a moment ago. "
+            "Start again in a minute"
+        )
 
 
 class LeaseLost(FleetError):
@@ -88,9 +113,14 @@ class Depth:
 class Queues:
     """The queues of one account and region. Every method raises AwsRefused where SQS refuses, QueueGone for an absent queue."""
 
-    def __init__(self, aws: Aws, *, pause: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self, aws: Aws, *, pause: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.aws = aws
         self._pause = pause
+        self._clock = clock
+        self._born: dict[str, float] = {}
+        """When this object made which queue, by the clock."""
 
     def create(
         self,
@@ -103,8 +133,8 @@ class Queues:
     ) -> str:
         """A queue with these tags from its first moment; its URL. Once made, the same call gives the same queue.
 
-        Messages received `max_receives` times go to the queue at the URL `dead_letter`. SQS refuses the name of a queue
-        deleted within a minute (QueueDeletedRecently): name queues by run.
+        Messages received `max_receives` times go to the queue at the URL `dead_letter`. The name of a queue deleted within
+        the last minute is waited for, for so long; QueueDeletedRecently after that.
         """
         attributes: dict[QueueAttributeNameType, str] = {
             "VisibilityTimeout": str(lease_seconds),
@@ -114,11 +144,26 @@ class Queues:
         if dead_letter is not None:
             arn = self._attributes(dead_letter, "QueueArn")["QueueArn"]
             attributes["RedrivePolicy"] = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": max_receives})
-        with calling("sqs", name):
-            return self.aws.sqs.create_queue(QueueName=name, Attributes=attributes, tags=dict(tags))["QueueUrl"]
+        waited = 0.0
+        while True:
+            try:
+                with calling("sqs", name):
+                    answer = self.aws.sqs.create_queue(QueueName=name, Attributes=attributes, tags=dict(tags))
+            except AwsRefused as refusal:
+                step, patience = _patience(refusal.code, names_another=dead_letter is not None)
+                if waited >= patience:
+                    if refusal.code in DELETED_RECENTLY:
+                        raise _as(QueueDeletedRecently, refusal) from refusal
+                    raise
+            else:
+                self._born[answer["QueueUrl"]] = self._clock()
+                return answer["QueueUrl"]
+            self._pause(step)
+            waited += step
 
     def delete(self, url: str) -> None:
         """Delete the queue and its messages; an absent one is success. SQS may list it for another minute."""
+        self._born.pop(url, None)
         try:
             with calling("sqs", url):
                 self.aws.sqs.delete_queue(QueueUrl=url)
@@ -136,8 +181,7 @@ class Queues:
 
     def tags(self, url: str) -> dict[str, str]:
         """The queue's tags."""
-        with self._asking(url):
-            return self.aws.sqs.list_queue_tags(QueueUrl=url).get("Tags", {})
+        return self._when_known(url, lambda: self.aws.sqs.list_queue_tags(QueueUrl=url)).get("Tags", {})
 
     def depth(self, url: str) -> Depth:
         """How many messages there are, about."""
@@ -160,13 +204,15 @@ class Queues:
 
     def receive(self, url: str, *, most: int = BATCH, wait: int = LONG_POLL_SECONDS) -> list[Message]:
         """Lease up to `most` messages (10 at most), waiting up to `wait` seconds for the first. Empty: none came."""
-        with self._asking(url):
-            answer = self.aws.sqs.receive_message(
+        answer = self._when_known(
+            url,
+            lambda: self.aws.sqs.receive_message(
                 QueueUrl=url,
                 MaxNumberOfMessages=min(most, BATCH),
                 WaitTimeSeconds=min(wait, LONG_POLL_SECONDS),
                 MessageSystemAttributeNames=["ApproximateReceiveCount"],
-            )
+            ),
+        )
         return [
             Message(
                 body=message["Body"],
@@ -223,8 +269,8 @@ class Queues:
             {"Id": str(place), "MessageBody": body, "DelaySeconds": delay} for place, body in enumerate(bodies)
         ]
         for attempt in range(1, SEND_TRIES + 1):
-            with self._asking(url):
-                failed = self.aws.sqs.send_message_batch(QueueUrl=url, Entries=left).get("Failed", [])
+            send = partial(self.aws.sqs.send_message_batch, QueueUrl=url, Entries=left)
+            failed = self._when_known(url, send).get("Failed", [])
             if not failed:
                 return
             if attempt == SEND_TRIES or any(failure["SenderFault"] for failure in failed):
@@ -242,8 +288,22 @@ class Queues:
         )
 
     def _attributes(self, url: str, *names: QueueAttributeNameType) -> dict[QueueAttributeNameType, str]:
+        return self._when_known(url, lambda: self.aws.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names))[
+            "Attributes"
+        ]
+
+    def _when_known(self, url: str, call: Callable[[], T]) -> T:
+        """Ask, and again for as long as SQS may not know a queue that was made here a moment ago. QueueGone."""
+        for _ in range(NEW_SECONDS):
+            try:
+                with self._asking(url):
+                    return call()
+            except QueueGone:
+                if self._clock() - self._born.get(url, float("-inf")) >= NEW_SECONDS:
+                    raise
+            self._pause(1.0)
         with self._asking(url):
-            return self.aws.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+            return call()
 
     @contextmanager
     def _asking(self, url: str) -> Iterator[None]:
@@ -252,10 +312,22 @@ class Queues:
                 yield
         except AwsRefused as refusal:
             if refusal.code in GONE:
-                raise QueueGone(
-                    service="sqs", operation=refusal.operation, code=refusal.code, target=url, why=refusal.why
-                ) from refusal
+                raise _as(QueueGone, refusal) from refusal
             raise
+
+
+def _as(kind: type[AwsRefused], refusal: AwsRefused) -> AwsRefused:
+    """The refusal as one of a class of its own."""
+    return kind(
+        service=refusal.service, operation=refusal.operation, code=refusal.code, target=refusal.target, why=refusal.why
+    )
+
+
+def _patience(code: str, *, names_another: bool) -> tuple[float, float]:
+    """Seconds between tries of CreateQueue, and of all of them, by what it was refused with."""
+    if code in DELETED_RECENTLY:
+        return 5.0, NAME_SECONDS
+    return 1.0, NEW_SECONDS if names_another and code in NO_TARGET else 0.0
 
 
 def batches(bodies: Sequence[str]) -> Iterator[list[str]]:

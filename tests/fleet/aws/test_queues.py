@@ -1,11 +1,24 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.aws.failures import AwsRefused, Throttled
-from fleet.aws.queues import BATCH, BATCH_BYTES, MOST_LEASE_SECONDS, SEND_TRIES, LeaseLost, QueueGone, Queues, batches
+from fleet.aws.queues import (
+    BATCH,
+    BATCH_BYTES,
+    MOST_LEASE_SECONDS,
+    NEW_SECONDS,
+    SEND_TRIES,
+    LeaseLost,
+    QueueDeletedRecently,
+    QueueGone,
+    Queues,
+    batches,
+)
 from fleet.aws.session import Aws
 from tests.fleet.aws.conftest import fail
 
@@ -110,6 +123,72 @@ def test_a_message_received_too_often_goes_to_the_dead_letter_queue(queues: Queu
         queues.release(work, message.receipt)
     assert queues.receive(work, wait=0) == []
     assert [message.body for message in queues.receive(dead, wait=0)] == ["poison"]
+
+
+NOT_YET = ["AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"]
+
+
+@pytest.mark.parametrize("code", NOT_YET)
+def test_a_queue_that_sqs_does_not_know_yet_is_waited_for(
+    queues: Queues, unique: str, waits: list[float], code: str
+) -> None:
+    """Right after CreateQueue, its ARN, what names it, and the first messages may still be told that it isn't there."""
+    sqs = queues.aws.sqs
+    dead = queues.create(f"{unique}-dead", tags={}, lease_seconds=60)
+    fail(sqs, "GetQueueAttributes", code, times=1)
+    fail(sqs, "CreateQueue", code, times=1)
+    work = queues.create(unique, tags={}, lease_seconds=60, dead_letter=dead)
+    assert len(waits) == 2
+    calls: list[tuple[str, Callable[[], object]]] = [
+        ("SendMessageBatch", lambda: queues.send(work, ["job"])),
+        ("GetQueueAttributes", lambda: queues.depth(work)),
+        ("ReceiveMessage", lambda: queues.receive(work, wait=0)),
+    ]
+    for operation, call in calls:
+        waits.clear()
+        fail(sqs, operation, code, times=2)
+        call()
+        assert len(waits) == 2
+    waits.clear()
+    fail(sqs, "SendMessageBatch", code)
+    with pytest.raises(QueueGone):
+        queues.send(work, ["job"])
+    assert sum(waits) == NEW_SECONDS
+
+
+def test_a_queue_that_is_gone_is_not_waited_for(aws: Aws, queues: Queues, queue: str, waits: list[float]) -> None:
+    """Neither by whoever deleted it, nor by whoever didn't make it, nor long after it was made."""
+    now = 0.0
+    other = Queues(aws, pause=waits.append)
+    maker = Queues(aws, pause=waits.append, clock=lambda: now)
+    assert maker.create(queue.rsplit("/", 1)[1], tags={"inspect-fleet:run": "r1"}, lease_seconds=60) == queue
+    queues.delete(queue)
+    now = NEW_SECONDS + 1.0
+    for each in (queues, other, maker):
+        with pytest.raises(QueueGone):
+            each.send(queue, ["job"])
+    assert waits == []
+
+
+@pytest.mark.parametrize("code", ["QueueDeletedRecently", "AWS.SimpleQueueService.QueueDeletedRecently"])
+def test_the_name_of_a_queue_deleted_just_now_is_waited_for(
+    queues: Queues, unique: str, waits: list[float], code: str
+) -> None:
+    fail(queues.aws.sqs, "CreateQueue", code, "You must wait 60 seconds", times=3)
+    queues.create(unique, tags={}, lease_seconds=60)
+    assert len(waits) == 3
+    waits.clear()
+    fail(queues.aws.sqs, "CreateQueue", code, "You must wait 60 seconds")
+    with pytest.raises(QueueDeletedRecently, match=rf"{unique}.*deleted a moment ago.*again in a minute"):
+        queues.create(unique, tags={}, lease_seconds=60)
+    assert 60 < sum(waits) <= 65
+
+
+def test_another_refusal_of_a_queue_is_told_at_once(queues: Queues, unique: str, waits: list[float]) -> None:
+    fail(queues.aws.sqs, "CreateQueue", "InvalidAttributeValue")
+    with pytest.raises(AwsRefused, match="InvalidAttributeValue"):
+        queues.create(unique, tags={}, lease_seconds=60)
+    assert waits == []
 
 
 LAPSED = [
