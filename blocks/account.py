@@ -34,7 +34,6 @@ class FleetAccount(Block):
     image_parameter: str = Field(
         default="/inspect-fleet/worker-image", description="SSM parameter that names the worker image."
     )
-    work_pool: str = Field(default="ec2", description="Work pool of type ec2 on which workers are launched.")
 
     def settled(self, config: Ec2Config) -> Ec2Config:
         """The configuration with this account's region where the person named none."""

@@ -45,7 +45,7 @@ def launch_fleet(
         )
         for number in range(first, first + count)
     ]
-    get_run_logger().info("Asked the pool %s for %d × %s", deployment.work_pool, count, config.instance_type)
+    get_run_logger().info("Asked for %d × %s", count, config.instance_type)
     return workers
 
 

@@ -40,7 +40,6 @@ ACCOUNT: Mapping[str, Any] = {
     "bucket": preset.BUCKET,
     "instance_profile": preset.PROFILE,
     "image_parameter": preset.IMAGE_PARAMETER,
-    "work_pool": EC2_POOL,
 }
 """The emulated account, in the block's words."""
 
