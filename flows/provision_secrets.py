@@ -13,7 +13,8 @@ from blocks.ec2_config import Ec2Config
 from blocks.secrets import secret_values
 from fleet.aws.failures import AwsRefused
 from fleet.aws.identity import Caller, caller
-from fleet.evals.preparation import INSTANCE_TAG, RUN_TAG
+from fleet.aws.parameters import INSTANCE_TAG
+from fleet.evals.preparation import RUN_TAG
 from fleet.evals.progress import WorkerFacts
 from fleet.evals.site import Site
 from fleet.pool.runs import look_at, stop

@@ -27,6 +27,9 @@ NOT_READY = frozenset({"AccessDenied", "AccessDeniedException", "ParameterNotFou
 QUOTABLE = THROTTLED | DENIED | BAD_CREDENTIALS | {"InvalidKeyId", "ParameterAlreadyExists", "ParameterLimitExceeded"}
 """Codes whose text can't repeat the value. A ValidationException's does."""
 
+INSTANCE_TAG = "InstanceArn"
+"""Tag of an instance's parameter: the one instance whose role may read it."""
+
 STANDARD_BYTES = 4096
 """The most a parameter of the standard tier holds."""
 NAMES_A_CALL = 10
@@ -64,7 +67,7 @@ class ParameterNotReady(FleetError):
         """One line: the parameter, SSM's words, and the two likely causes."""
         return (
             f"parameter {self.parameter} can't be read ({self.code}{f': {self.why}' if self.why else ''}): either it wasn't "
-            f"written with this instance's ARN in its tag InstanceArn, or the instance's role doesn't allow "
+            f"written with this instance's ARN in its tag {INSTANCE_TAG}, or the instance's role doesn't allow "
             f"ssm:GetParameter where that tag is the instance's own ARN"
         )
 

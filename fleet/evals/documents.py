@@ -121,7 +121,7 @@ class JobResult(Wire):
 
 
 class JobFailure(Wire):
-    """Why a job will not be tried again: `failures/<job>/<attempt>.json`."""
+    """Why an attempt of a job failed: `failures/<job>/<attempt>.json`. Written for each; `final` says whether it was the last."""
 
     VERSION: ClassVar[int | None] = 1
 
@@ -190,4 +190,7 @@ class WorkerEvent(Wire):
     eval_id: EvalId | None = None
     job: JobId | None = None
     detail: dict[str, JsonValue] = {}
-    """job_done: `seconds`, `samples`, `errors`, `tokens`. beat: `slots`, `running`. ended: `why`."""
+    """booted: `seconds`. secrets_fetched: `parameter`. job_started: `failures`. job_done: `seconds`, `samples`, `errors`,
+    `tokens`. job_failed: `attempt` (none for a message that means nothing here), `final`, `kind`, `why`. rate_limited: `times`,
+    `slots`. given_back: `jobs`. beat: `slots`, `running`. ended: `why`, `seconds`.
+    """

@@ -1,7 +1,7 @@
 """What a fleet finds when it boots: artifacts, manifests and plan logs in S3, queues, and a message for each open job.
 
-Made in this order, so that whatever is killed in between leaves nothing a worker could trip on, and removed by `CleanUp` in
-its own order.
+Made in this order, so that whatever is killed in between leaves nothing a worker could trip on, and removed by
+`fleet.pool.clean_up` in its own order.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from fleet.evals.site import Site
 RUN_TAG = "inspect-fleet:run"
 """Tag of everything a run creates: the flow run id of its `run_eval`."""
 EVAL_TAG = "inspect-fleet:evals"
-INSTANCE_TAG = "InstanceArn"
-"""Tag of an instance's parameter: the one instance whose role may read it."""
 OWNER_TAG = "LaunchedBy"
 """Who started it, as IAM knows them."""
 

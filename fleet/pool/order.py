@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from fleet.aws.capacity import Candidate, candidates
 from fleet.aws.instances import LaunchOrder
 from fleet.errors import RequestRefused
+from fleet.evals.preparation import OWNER_TAG
 from fleet.pool.environment import check_plain, check_reachable, instance_environment
 from fleet.pool.user_data import user_data
 from fleet.pool.variables import EC2JobConfiguration
@@ -97,7 +98,7 @@ def instance_tags(
     """All tags of an instance, as AWS takes them; what finds it again can't be overridden by what is given."""
     tags = {
         "Name": name,
-        "LaunchedBy": launched_by,  # a run says who asked for it; the pool worker is meant only where nobody does
+        OWNER_TAG: launched_by,  # a run says who asked for it; the pool worker is meant only where nobody does
         **given,
         FLOW_RUN_TAG: flow_run_id,
         POOL_TAG: pool_id,
