@@ -13,7 +13,7 @@ from enum import StrEnum
 from fleet.evals.documents import EvalId, EvalManifest, JobId, WorkerEvent
 
 
-class Phase(StrEnum):
+class WorkerPhase(StrEnum):
     """Where a fleet worker is in its life."""
 
     LAUNCHING = "launching"
@@ -26,22 +26,22 @@ class Phase(StrEnum):
     @property
     def alive(self) -> bool:
         """Whether it can still finish jobs."""
-        return self in (Phase.LAUNCHING, Phase.BOOTING, Phase.WORKING)
+        return self in (WorkerPhase.LAUNCHING, WorkerPhase.BOOTING, WorkerPhase.WORKING)
 
 
 _PHASE_OF_STATE = {
-    "COMPLETED": Phase.ENDED,
-    "FAILED": Phase.LOST,
-    "CRASHED": Phase.LOST,
-    "CANCELLED": Phase.STOPPED,
-    "CANCELLING": Phase.STOPPED,
-    "RUNNING": Phase.WORKING,
+    "COMPLETED": WorkerPhase.ENDED,
+    "FAILED": WorkerPhase.LOST,
+    "CRASHED": WorkerPhase.LOST,
+    "CANCELLED": WorkerPhase.STOPPED,
+    "CANCELLING": WorkerPhase.STOPPED,
+    "RUNNING": WorkerPhase.WORKING,
 }
 
 
-def phase_of(state_type: str | None, *, has_instance: bool) -> Phase:
+def worker_phase(state_type: str | None, *, has_instance: bool) -> WorkerPhase:
     """The phase of a worker whose flow run has this Prefect state type; AwaitingRetry and the like count as on their way."""
-    return _PHASE_OF_STATE.get(state_type or "", Phase.BOOTING if has_instance else Phase.LAUNCHING)
+    return _PHASE_OF_STATE.get(state_type or "", WorkerPhase.BOOTING if has_instance else WorkerPhase.LAUNCHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class WorkerFacts:
 
     run_id: str
     name: str
-    phase: Phase
+    phase: WorkerPhase
     instance: str | None
     why: str
     """The state's message: the reason of a loss."""
@@ -196,7 +196,7 @@ class Progress:
 
     def line(self) -> str:
         """The snapshot in one line."""
-        alive = sum(row.phase in (Phase.WORKING, Phase.BOOTING, Phase.LAUNCHING) for row in self.workers)
+        alive = sum(row.phase.alive for row in self.workers)
         up = f"{alive} of {len(self.workers)} instances up" if alive else f"{len(self.workers)} instances, all ended"
         parts = [f"{self.samples_done}/{self.samples} samples", up]
         if self.samples_failed:
@@ -239,9 +239,9 @@ def _row(fact: WorkerFacts, said: WorkerTally) -> WorkerRow:
         jobs=said.jobs,
         samples=said.samples,
         errors=said.errors,
-        slots=f"{said.running}/{said.slots}" if fact.phase is Phase.WORKING else "",
+        slots=f"{said.running}/{said.slots}" if fact.phase is WorkerPhase.WORKING else "",
         minutes=round(fact.live_seconds / 60, 1),
-        why=fact.why if fact.phase in (Phase.LOST, Phase.STOPPED) else "",
+        why=fact.why if fact.phase in (WorkerPhase.LOST, WorkerPhase.STOPPED) else "",
         run=fact.run_id,
     )
 
@@ -300,14 +300,16 @@ def next_step(tally: RunTally, workers: Iterable[WorkerFacts], *, replaced: int)
 
     alive = sum(fact.phase.alive for fact in facts)
     had_worked = [
-        fact for fact in facts if fact.phase is Phase.LOST and tally.workers.get(fact.run_id, WorkerTally()).jobs > 0
+        fact
+        for fact in facts
+        if fact.phase is WorkerPhase.LOST and tally.workers.get(fact.run_id, WorkerTally()).jobs > 0
     ]
     first = len(facts) - replaced
     wanted = min(len(had_worked) - replaced, first - replaced, open_jobs - alive)
     if wanted > 0:
         return TopUp(count=wanted)
     hoped_for = [fact for fact in facts if fact.phase.alive]
-    if hoped_for and all(fact.phase is Phase.LAUNCHING and fact.age_seconds > LAUNCH_S for fact in hoped_for):
+    if hoped_for and all(fact.phase is WorkerPhase.LAUNCHING and fact.age_seconds > LAUNCH_S for fact in hoped_for):
         return Stop(
             why=f"no instance was launched within {LAUNCH_S / 60:g} minutes: is a worker of the pool running, and not paused?"
         )

@@ -18,7 +18,7 @@ from typing import Protocol
 from uuid import UUID
 
 from fleet.evals.lock import EvalLock
-from fleet.evals.progress import Phase, WorkerFacts
+from fleet.evals.progress import WorkerFacts, WorkerPhase
 from fleet.evals.site import Site
 
 PATIENCE_S = 20.0
@@ -124,7 +124,7 @@ class CleanUp:
         return [
             UUID(fact.run_id)
             for fact in self.workers.look_at(run_ids)
-            if fact.phase.alive or (stopping_lives and fact.phase is Phase.STOPPED and not fact.over)
+            if fact.phase.alive or (stopping_lives and fact.phase is WorkerPhase.STOPPED and not fact.over)
         ]
 
     def _wait(self, run_ids: Sequence[UUID], *, seconds: float) -> list[UUID]:

@@ -18,7 +18,7 @@ from prefect.states import Cancelling
 
 from fleet.errors import FleetError
 from fleet.evals.documents import WorkerOrder
-from fleet.evals.progress import Phase, WorkerFacts, phase_of
+from fleet.evals.progress import WorkerFacts, WorkerPhase, worker_phase
 
 DEPLOYMENT = "fleet-worker/fleet-worker"
 PAGE = 200
@@ -104,7 +104,7 @@ def _facts(run: FlowRun, now: datetime.datetime) -> WorkerFacts:
     return WorkerFacts(
         run_id=str(run.id),
         name=run.name,
-        phase=phase_of(state.type.value if state else None, has_instance=instance is not None),
+        phase=worker_phase(state.type.value if state else None, has_instance=instance is not None),
         instance=instance,
         why=(state.message or "") if state else "",
         live_seconds=max(0.0, (ended - began).total_seconds()) if began else 0.0,
@@ -118,7 +118,7 @@ def _deleted(run_id: UUID) -> WorkerFacts:
     return WorkerFacts(
         run_id=str(run_id),
         name=str(run_id)[:8],
-        phase=Phase.LOST,
+        phase=WorkerPhase.LOST,
         instance=None,
         why="its flow run was deleted",
         live_seconds=0.0,

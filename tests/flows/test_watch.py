@@ -12,7 +12,7 @@ from prefect.logging import disable_run_logger
 from fleet.aws.failures import AwsRefused, Denied
 from fleet.aws.queues import Message
 from fleet.evals.documents import WorkerEvent
-from fleet.evals.progress import EvalTally, Phase, RunTally, WorkerFacts
+from fleet.evals.progress import EvalTally, RunTally, WorkerFacts, WorkerPhase
 from flows.watch import EVENTS_A_LOOK, PATIENCE_S, CancelledByPerson, Watch, watching
 
 
@@ -131,7 +131,7 @@ def test_secrets_are_due_for_instances_that_are_known_and_have_none(monkeypatch:
     ready, given, booting, gone = (uuid4() for _ in range(4))
 
     def facts(run_id: UUID, *, instance: str | None = "i", over: bool = False) -> WorkerFacts:
-        return WorkerFacts(str(run_id), "w", Phase.BOOTING, instance, "", 0.0, over=over)
+        return WorkerFacts(str(run_id), "w", WorkerPhase.BOOTING, instance, "", 0.0, over=over)
 
     seen = [facts(ready), facts(given), facts(booting, instance=None), facts(gone, over=True)]
     monkeypatch.setattr("flows.watch.workers_of.look_at", lambda run_ids: seen)

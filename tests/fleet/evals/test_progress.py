@@ -14,20 +14,20 @@ from fleet.evals.progress import (
     EvalTally,
     Finished,
     GoOn,
-    Phase,
     RunTally,
     Step,
     Stop,
     TopUp,
     WorkerFacts,
+    WorkerPhase,
     WorkerTally,
     next_step,
-    phase_of,
     snapshot,
+    worker_phase,
 )
 
 
-def a_worker(name: str, phase: Phase = Phase.WORKING, **changes: Any) -> WorkerFacts:
+def a_worker(name: str, phase: WorkerPhase = WorkerPhase.WORKING, **changes: Any) -> WorkerFacts:
     facts = WorkerFacts(run_id=name, name=name, phase=phase, instance=f"i-{name}", why="", live_seconds=3600)
     return replace(facts, **changes)
 
@@ -45,25 +45,25 @@ def having_worked(tally: RunTally, *names: str) -> RunTally:
     return tally
 
 
-LOST = a_worker("b", Phase.LOST, why="spot reclaim")
+LOST = a_worker("b", WorkerPhase.LOST, why="spot reclaim")
 ROWS: list[tuple[str, RunTally, list[WorkerFacts], int, Step]] = [
     ("all done", a_tally(done=10), [a_worker("a")], 0, Finished()),
     ("all done or failed", a_tally(10, done=9, failed=1), [a_worker("a")], 0, Finished()),
     ("no jobs at all", a_tally(0), [], 0, Finished()),
     ("work in hand", a_tally(done=3), [a_worker("a")], 0, GoOn()),
-    ("still launching", a_tally(), [a_worker("a", Phase.LAUNCHING)], 0, GoOn()),
-    ("nobody launches yet", a_tally(), [a_worker("a", Phase.LAUNCHING, age_seconds=899)], 0, GoOn()),
+    ("still launching", a_tally(), [a_worker("a", WorkerPhase.LAUNCHING)], 0, GoOn()),
+    ("nobody launches yet", a_tally(), [a_worker("a", WorkerPhase.LAUNCHING, age_seconds=899)], 0, GoOn()),
     (
         "nobody launches",
         a_tally(),
-        [a_worker("a", Phase.LAUNCHING, age_seconds=901), LOST],
+        [a_worker("a", WorkerPhase.LAUNCHING, age_seconds=901), LOST],
         0,
         Stop("no instance was launched within 15 minutes: is a worker of the pool running, and not paused?"),
     ),
     (
         "one of two is not launched",
         a_tally(),
-        [a_worker("a"), a_worker("b", Phase.LAUNCHING, age_seconds=9e3)],
+        [a_worker("a"), a_worker("b", WorkerPhase.LAUNCHING, age_seconds=9e3)],
         0,
         GoOn(),
     ),
@@ -75,14 +75,14 @@ ROWS: list[tuple[str, RunTally, list[WorkerFacts], int, Step]] = [
     (
         "all lost, none had worked",
         a_tally(),
-        [LOST, a_worker("a", Phase.LOST, why="no boot within 900 s")],
+        [LOST, a_worker("a", WorkerPhase.LOST, why="no boot within 900 s")],
         0,
         Stop("no instance is left for 10 open jobs: spot reclaim; no boot within 900 s"),
     ),
     (
         "workers ended with work left",
         a_tally(done=4),
-        [a_worker("a", Phase.ENDED)],
+        [a_worker("a", WorkerPhase.ENDED)],
         0,
         Stop("no instance is left for 6 open jobs: no reason given"),
     ),
@@ -114,13 +114,13 @@ def test_the_next_step_follows_the_failure_rules(
 
 
 @given(
-    phases=st.lists(st.sampled_from(list(Phase)), min_size=1, max_size=6),
+    phases=st.lists(st.sampled_from(list(WorkerPhase)), min_size=1, max_size=6),
     worked=st.sets(st.integers(0, 5)),
     replaced=st.integers(0, 8),
     done=st.integers(0, 9),
 )
 def test_a_fleet_never_grows_past_twice_its_first_size(
-    phases: list[Phase], worked: set[int], replaced: int, done: int
+    phases: list[WorkerPhase], worked: set[int], replaced: int, done: int
 ) -> None:
     """Instances that die as fast as they are replaced must not become an endless bill."""
     workers = [a_worker(str(number), phase) for number, phase in enumerate(phases)]
@@ -163,17 +163,17 @@ def test_a_snapshot_says_all_in_one_line() -> None:
 @pytest.mark.parametrize(
     ("state", "has_instance", "phase"),
     [
-        ("SCHEDULED", False, Phase.LAUNCHING),
-        ("PENDING", False, Phase.LAUNCHING),
-        ("PENDING", True, Phase.BOOTING),
-        ("RUNNING", True, Phase.WORKING),
-        ("COMPLETED", True, Phase.ENDED),
-        ("CRASHED", True, Phase.LOST),
-        ("FAILED", True, Phase.LOST),
-        ("CANCELLING", True, Phase.STOPPED),
-        ("CANCELLED", False, Phase.STOPPED),
-        (None, False, Phase.LAUNCHING),
+        ("SCHEDULED", False, WorkerPhase.LAUNCHING),
+        ("PENDING", False, WorkerPhase.LAUNCHING),
+        ("PENDING", True, WorkerPhase.BOOTING),
+        ("RUNNING", True, WorkerPhase.WORKING),
+        ("COMPLETED", True, WorkerPhase.ENDED),
+        ("CRASHED", True, WorkerPhase.LOST),
+        ("FAILED", True, WorkerPhase.LOST),
+        ("CANCELLING", True, WorkerPhase.STOPPED),
+        ("CANCELLED", False, WorkerPhase.STOPPED),
+        (None, False, WorkerPhase.LAUNCHING),
     ],
 )
-def test_a_phase_is_read_from_the_state(state: str | None, has_instance: bool, phase: Phase) -> None:
-    assert phase_of(state, has_instance=has_instance) is phase
+def test_a_phase_is_read_from_the_state(state: str | None, has_instance: bool, phase: WorkerPhase) -> None:
+    assert worker_phase(state, has_instance=has_instance) is phase

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from fleet.aws.failures import AwsRefused
-from fleet.evals.progress import Phase, WorkerFacts
+from fleet.evals.progress import WorkerFacts, WorkerPhase
 from fleet.evals.site import Site
 from fleet.pool.clean_up import Created, clean_up
 
@@ -57,11 +57,11 @@ class FakeWorkers:
             raise httpx.ConnectError("no answer")
 
     def _facts(self, run_id: UUID) -> WorkerFacts:
-        phase, over = Phase.WORKING, False
+        phase, over = WorkerPhase.WORKING, False
         if run_id in self.stopped:
-            phase, over = Phase.STOPPED, self.clock.now >= self.stopped[run_id] + self.dying
+            phase, over = WorkerPhase.STOPPED, self.clock.now >= self.stopped[run_id] + self.dying
         elif self.clock.now >= self.ends.get(run_id, float("inf")):
-            phase, over = Phase.ENDED, True
+            phase, over = WorkerPhase.ENDED, True
         return WorkerFacts(run_id=str(run_id), name="w", phase=phase, instance="i-1", why="", live_seconds=0, over=over)
 
 
