@@ -33,10 +33,10 @@ def plan_tasks(
     No model is called and no sandbox started. `env` is the process's environment (ours, if none is given); `rates` a file of
     model prices, which a cost limit needs.
     """
-    config = settled_config(request)
     pairs = [(task, model) for task in request.tasks for model in request.models]
+    configs = [settled_config(request.eval_config, task) for task, _ in pairs]
     asked = {
-        "evals": [evaluated(request, index, config) for index in range(len(pairs))],
+        "evals": [evaluated(request, index, config) for index, config in enumerate(configs)],
         "folder": str(folder.resolve() / "plans"),
         "rates": str(rates.resolve()) if rates else None,
     }
@@ -54,7 +54,7 @@ def plan_tasks(
             splittable=said["splittable"],
             needs_docker=said["needs_docker"],
         )
-        for (task, model), said in zip(pairs, answers, strict=True)
+        for (task, model), config, said in zip(pairs, configs, answers, strict=True)
     ]
 
 

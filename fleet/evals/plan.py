@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,12 +137,15 @@ def make_jobs(plan: TaskPlan, size: int) -> list[Job]:
     ]
 
 
-def settled_config(request: EvalRequest) -> dict[str, Any]:
-    """The eval config that planner and runners take: a shuffle without a seed gets one, the same for the same request."""
-    if request.eval_config.get("sample_shuffle") is not True:
-        return dict(request.eval_config)
-    told = request.model_dump(mode="json", include={"tasks", "models", "eval_config"})
-    return {**request.eval_config, "sample_shuffle": int(_digest(told)[:7], 16) + 1}  # 0 would mean no shuffle
+def settled_config(config: Mapping[str, Any], task: TaskSpec) -> dict[str, Any]:
+    """The eval config that planner and runners take: a shuffle without a seed gets the seed of the task.
+
+    The same for every model, so that all see the same samples, and whatever else the request asks for.
+    """
+    if config.get("sample_shuffle") is not True:
+        return dict(config)
+    told = task.model_dump(mode="json", include={"name", "args"})
+    return {**config, "sample_shuffle": int(_digest(told)[:7], 16) + 1}  # 0 would mean no shuffle
 
 
 def slug(task: str) -> str:

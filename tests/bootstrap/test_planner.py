@@ -9,7 +9,7 @@ from inspect_ai.log import EvalSpec, read_eval_log
 from bootstrap.environment import JobEnvironment
 from bootstrap.planner import plan_tasks
 from bootstrap.refusals import PlannerDied, PrerequisiteRefused, TaskUnknown
-from fleet.evals.plan import TaskPlan
+from fleet.evals.plan import TaskPlan, make_manifest
 from fleet.evals.request import ModelSpec, TaskSpec
 from tests.job_environment import kit_request
 
@@ -77,6 +77,20 @@ def test_another_process_finds_the_same_samples(
     seed = plain.eval_config["sample_shuffle"]
     assert type(seed) is int
     assert header(plain).config.sample_shuffle == seed
+
+
+def test_a_model_more_changes_no_other_eval(environment: JobEnvironment, tmp_path: Path) -> None:
+    """Also where samples are shuffled without a seed; a runner, which takes the manifest's config, shuffles alike."""
+    few = kit_request("plain", models=["kit/a"], eval_config={"sample_shuffle": True, "limit": 4})
+    more = few.model_copy(update={"models": [ModelSpec(name="kit/b"), ModelSpec(name="kit/a")]})
+    [alone] = plan_tasks(few, environment, tmp_path / "few", env=os.environ)
+    beside, same = plan_tasks(more, environment, tmp_path / "more", env=os.environ)
+    assert beside.sample_ids == same.sample_ids == alone.sample_ids
+    one, other = (
+        make_manifest(plan, request, environment.spec, slots=1) for plan, request in ((alone, few), (same, more))
+    )
+    assert one.eval_id == other.eval_id
+    assert one.eval_config["sample_shuffle"] == header(alone).config.sample_shuffle
 
 
 def test_what_the_job_environment_refuses_comes_back_as_its_own_error(

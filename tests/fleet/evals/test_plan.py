@@ -144,18 +144,21 @@ def test_a_manifest_names_the_merged_log_like_inspect_and_travels() -> None:
     assert EvalManifest.read(manifest.write()) == manifest
 
 
-def test_a_shuffle_without_a_seed_gets_one_that_the_request_decides() -> None:
-    plain = REQUEST.model_copy(update={"eval_config": {"sample_shuffle": True}})
-    seed = settled_config(plain)["sample_shuffle"]
+def test_a_shuffle_without_a_seed_gets_one_that_the_task_alone_decides() -> None:
+    """Every model sees the same samples, and another model or option beside it leaves an eval what it was."""
+    task = TaskSpec(name="kit/words", args={"count": 3})
+    seed = settled_config({"sample_shuffle": True}, task)["sample_shuffle"]
     assert isinstance(seed, int)
     assert seed > 1
-    assert settled_config(plain)["sample_shuffle"] == seed
-    assert settled_config(plain.model_copy(update={"log_dir": "x"}))["sample_shuffle"] == seed
-    other = plain.model_copy(update={"models": [ModelSpec(name="scripted/other")]})
-    assert settled_config(other)["sample_shuffle"] != seed
+    more = settled_config(
+        {"sample_shuffle": True, "limit": 5, "epochs": 2}, TaskSpec(name="kit/words", args={"count": 3})
+    )
+    assert more == {"sample_shuffle": seed, "limit": 5, "epochs": 2}
+    for other in (TaskSpec(name="kit/words"), TaskSpec(name="kit/others", args={"count": 3})):
+        assert settled_config({"sample_shuffle": True}, other)["sample_shuffle"] != seed
     for kept in (7, 0, False):
-        request = REQUEST.model_copy(update={"eval_config": {"sample_shuffle": kept}})
-        assert settled_config(request)["sample_shuffle"] is kept
+        assert settled_config({"sample_shuffle": kept}, task)["sample_shuffle"] is kept
+    assert settled_config({}, task) == {}
 
 
 @given(st.text(max_size=80))
