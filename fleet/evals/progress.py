@@ -196,7 +196,9 @@ class Progress:
 
     def line(self) -> str:
         """The snapshot in one line."""
-        alive = sum(row.phase.alive for row in self.workers)
+        alive = sum(
+            row.phase in (WorkerPhase.WORKING, WorkerPhase.BOOTING, WorkerPhase.LAUNCHING) for row in self.workers
+        )
         up = f"{alive} of {len(self.workers)} instances up" if alive else f"{len(self.workers)} instances, all ended"
         parts = [f"{self.samples_done}/{self.samples} samples", up]
         if self.samples_failed:
