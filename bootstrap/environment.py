@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from fleet.cache import cache_folder as cache_folder
+from fleet.cache import cache_folder
 from fleet.errors import FleetError, RequestRefused
 from fleet.evals.documents import EnvironmentSpec
 from fleet.evals.source import SourceArchive

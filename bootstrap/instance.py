@@ -29,6 +29,7 @@ from fleet.aws.objects import Objects
 from fleet.aws.parameters import Parameters
 from fleet.aws.queues import Queues
 from fleet.aws.session import Aws
+from fleet.cache import cache_folder
 from fleet.evals.documents import WorkerOrder
 from fleet.evals.layout import Layout
 
@@ -99,7 +100,7 @@ class Instance:
 
     async def install_code(self) -> JobEnvironment:
         """The order's job environment, built here or found in the cache."""
-        from bootstrap.environment import build, cache_folder
+        from bootstrap.environment import build
 
         def artifact(sha256: str) -> Path:
             return fetch_artifact(self.objects, self.layout, sha256, self.folder)

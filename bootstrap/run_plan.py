@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
-from bootstrap.environment import build, resolve
+from bootstrap.environment import JobEnvironment, build, resolve
 from bootstrap.planner import plan_tasks
 from fleet.cache import cache_folder
 from fleet.evals.documents import EnvironmentSpec, EvalManifest
@@ -56,16 +56,29 @@ def plan_run(
 
     Raises the `RequestRefused` family for whatever the person must change. Writes only into `folder` and the cache.
     """
+    environment, source = job_environment(request, folder, say)
+    say("Planning in the job environment")
+    tasks = plan_tasks(request, environment, folder, env=env)
+    evals = tuple(
+        PlannedEval(make_manifest(task, request, environment.spec, slots=slots, nonce=nonce), task.log)
+        for task in tasks
+    )
+    return RunPlan(environment=environment.spec, source=source, evals=evals, warnings=warnings_about(source))
+
+
+def job_environment(
+    request: EvalRequest, folder: Path, say: Callable[[str], None]
+) -> tuple[JobEnvironment, SourceArchive | None]:
+    """The job environment that a request asks for, built, and its source, packed into `folder`.
+
+    Raises the `RequestRefused` family for what can't be packed, resolved or built.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     source = pack(Path(request.source), folder) if request.source else None
     say("Resolving the job environment")
     spec = resolve(request.packages, source, request.python)
     say("Building the job environment")
-    environment = build(spec, cache=cache_folder(), artifact=lambda _: _archive(source))
-    say("Planning in the job environment")
-    tasks = plan_tasks(request, environment, folder, env=env)
-    evals = tuple(PlannedEval(make_manifest(task, request, spec, slots=slots, nonce=nonce), task.log) for task in tasks)
-    return RunPlan(environment=spec, source=source, evals=evals, warnings=_warnings(source))
+    return build(spec, cache=cache_folder(), artifact=lambda _: _archive(source)), source
 
 
 def _archive(source: SourceArchive | None) -> Path:
@@ -74,7 +87,8 @@ def _archive(source: SourceArchive | None) -> Path:
     return source.path
 
 
-def _warnings(source: SourceArchive | None) -> tuple[str, ...]:
+def warnings_about(source: SourceArchive | None) -> tuple[str, ...]:
+    """What a person should know of the source that is shipped, a line each."""
     if source is None or not source.untracked:
         return ()
     shown = ", ".join(source.untracked[:10]) + (", …" if len(source.untracked) > 10 else "")

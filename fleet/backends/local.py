@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from blocks.unbuilt import refuse_unbuilt
-from bootstrap.environment import build, resolve
 from bootstrap.plain import PlainLog, run_plain
+from bootstrap.run_plan import job_environment, warnings_about
 from fleet.backends import Backend
 from fleet.cache import cache_folder
 from fleet.evals.delivery import check_log_dir, fetch
@@ -20,7 +20,6 @@ from fleet.evals.listener import Listener
 from fleet.evals.report import EvalReport, RunReport, metrics_of, outcome_of
 from fleet.evals.request import EvalRequest
 from fleet.evals.secrets import chosen
-from fleet.evals.source import pack
 
 
 class LocalBackend(Backend):
@@ -32,7 +31,7 @@ class LocalBackend(Backend):
     def run(self, request: EvalRequest, *, upload: bool = True) -> RunReport:
         """See `Backend.run`. Samples are not resumed: plain Inspect has `eval-retry` for that.
 
-        Without `upload` the logs stay in a scratch folder, as the report says.
+        Without `upload`, or a place for them, the logs stay in `logs` in the cache folder, as the report says.
         """
         began = time.monotonic()
         refuse_unbuilt(request)
@@ -40,15 +39,11 @@ class LocalBackend(Backend):
         chosen(request.secrets, os.environ)
         with tempfile.TemporaryDirectory(prefix="inspect-fleet-local-") as scratch:
             folder = Path(scratch)
-            source = pack(Path(request.source), folder) if request.source else None
-            self._follower.stage("Building the job environment")
-            environment = build(
-                resolve(request.packages, source, request.python),
-                cache=cache_folder(),
-                artifact=lambda sha256: folder / f"{sha256}.tar.gz" if source is None else source.path,
-            )
+            environment, source = job_environment(request, folder, self._follower.stage)
+            for warning in warnings_about(source):
+                self._follower.warn(warning)
             self._follower.stage("Running")
-            log_dir = request.log_dir if upload and request.log_dir else tempfile.mkdtemp(prefix="inspect-fleet-logs-")
+            log_dir = request.log_dir if upload and request.log_dir else str(cache_folder() / "logs")
             logs = run_plain(request, environment, log_dir, folder, say=self._follower.stage)
         evals = [_report(log) for log in logs]
         return RunReport(

@@ -1,0 +1,103 @@
+"""What the command asks of both places to run, without running anything there."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from blocks.ec2_config import Ec2Config
+from bootstrap.environment import JobEnvironment
+from bootstrap.plain import PlainLog
+from fleet.backends import Backend
+from fleet.backends.fleet import FleetBackend
+from fleet.backends.local import LocalBackend
+from fleet.cache import cache_folder
+from fleet.evals.documents import EnvironmentSpec
+from fleet.evals.listener import Nobody
+from fleet.evals.report import RunReport
+from fleet.evals.request import EvalRequest, ModelSpec, TaskSpec
+
+SPEC = EnvironmentSpec(python="3.11", lock="")
+
+
+class Follower(Nobody):
+    """Hears warnings."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, line: str) -> None:
+        self.warnings.append(line)
+
+
+@pytest.fixture
+def log_dirs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """Where the local backend has plain Inspect put its logs; nothing is built, nothing runs."""
+    asked: list[str] = []
+
+    def run_plain(
+        request: EvalRequest, environment: JobEnvironment, log_dir: str, *_: Any, **__: Any
+    ) -> list[PlainLog]:
+        asked.append(log_dir)
+        return [PlainLog(task="t", model="m", status="success", log="", error="")]
+
+    monkeypatch.setenv("FLEET_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("fleet.backends.local.run_plain", run_plain)
+    monkeypatch.setattr("bootstrap.run_plan.resolve", lambda *_: SPEC)
+    monkeypatch.setattr(
+        "bootstrap.run_plan.build", lambda spec, **_: JobEnvironment(spec=spec, python=tmp_path / "python", source=None)
+    )
+    return asked
+
+
+def a_request(**fields: Any) -> EvalRequest:
+    return EvalRequest(tasks=[TaskSpec(name="t")], models=[ModelSpec(name="m/m")], **fields)
+
+
+@pytest.mark.parametrize(
+    ("upload", "log_dir", "kept"),
+    [(True, "my/logs", "my/logs"), (True, None, "CACHE"), (False, "my/logs", "CACHE"), (False, None, "CACHE")],
+)
+def test_local_logs_that_are_not_delivered_stay_in_the_cache(
+    log_dirs: list[str], upload: bool, log_dir: str | None, kept: str
+) -> None:
+    LocalBackend(Follower()).run(a_request(log_dir=log_dir), upload=upload)
+    assert log_dirs == [str(cache_folder() / "logs") if kept == "CACHE" else kept]
+
+
+@pytest.mark.parametrize(("upload", "log_dir"), [(True, "my/logs"), (False, None)])
+def test_a_fleet_s_logs_that_are_not_delivered_stay_in_the_bucket(
+    monkeypatch: pytest.MonkeyPatch, upload: bool, log_dir: str | None
+) -> None:
+    asked: list[str | None] = []
+
+    def call(_: FleetBackend, request: EvalRequest, __: object) -> RunReport:
+        asked.append(request.log_dir)
+        return RunReport(run="r", outcome="success")
+
+    monkeypatch.setattr(FleetBackend, "_plan", lambda *_: None)
+    monkeypatch.setattr(FleetBackend, "_call", call)
+    FleetBackend(Ec2Config(), Follower()).run(a_request(log_dir="my/logs"), upload=upload)
+    assert asked == [log_dir]
+
+
+def test_a_person_hears_of_files_that_stay_behind_on_this_machine_too(log_dirs: list[str], tmp_path: Path) -> None:
+    source = tmp_path / "checkout"
+    source.mkdir()
+    (source / "tasks.py").touch()
+    for command in (["init", "-q"], ["add", "tasks.py"]):
+        subprocess.run(["git", "-C", str(source), *command], check=True)
+    (source / "notes.txt").write_text("mine")
+    follower = Follower()
+    LocalBackend(follower).run(a_request(source=str(source)))
+    assert len(follower.warnings) == 1
+    assert "notes.txt" in follower.warnings[0]
+
+
+@pytest.mark.parametrize("backend", [LocalBackend(Follower()), FleetBackend(Ec2Config(), Follower())])
+def test_every_name_is_looked_up_before_a_run_starts(backend: Backend) -> None:
+    """Both plan in the job environment; a place that can't would say so here."""
+    assert backend.resolvable("evalkit/plain")
