@@ -1,7 +1,8 @@
 """The run's secrets on their way to this instance's runners, and nowhere else.
 
 The parameter is written right after the launch, so a fetch may come too early: then the parameter is missing, or the
-right to read it is (its tag lags). Both mean "later". Prefect's retries carry the wait; what is here says when it is over.
+right to read it is (its tag lags). Both mean "later", and so does an SSM that is asked too often or doesn't answer: all
+instances of a fleet ask at once. Prefect's retries carry the wait; what is here says when it is over.
 
 Values live in this process's memory and in the runners' environment. They are no task's result or argument, and no text
 that leaves this process shows one.
@@ -14,11 +15,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from fleet.aws.failures import Throttled, Unreachable
 from fleet.aws.parameters import ParameterNotReady
 from fleet.errors import FleetError
 
 _LOG = logging.getLogger(__name__)
 
+LATER = (ParameterNotReady, Throttled, Unreachable)
+"""Failures of a fetch that time mends; any other is for good."""
 PATIENCE = 15 * 60.0
 """Seconds until a parameter that doesn't come is given up."""
 RETRY_DELAYS = [1.0, 1, 2, 2, 5, 5, 10]
@@ -39,11 +43,12 @@ class SecretsNeverCame(FleetError):
     why: str
 
     def message(self) -> str:
-        """One line: parameter, wait, last error, the two likely causes."""
+        """One line: parameter, wait, last error, the likely causes."""
         return (
             f"the secrets parameter {self.parameter} could not be read within {self.waited} seconds; last: {self.why}. "
             "Likely causes: the controller never wrote it or never tagged it with this instance's ARN (look at the run's "
-            "provision-secrets step), or the instance's role may not read parameters tagged with its own ARN."
+            "provision-secrets step), the instance's role may not read parameters tagged with its own ARN, or the instance "
+            "can't reach SSM."
         )
 
 
@@ -51,7 +56,7 @@ class ReadsSecrets(Protocol):
     """What is needed of `fleet.aws.parameters.Parameters`."""
 
     def get_secret(self, name: str) -> dict[str, str]:
-        """The values; ParameterNotReady: later."""
+        """The values; one of `LATER`: later."""
         ...
 
 
@@ -92,7 +97,7 @@ class Secrets:
 
 
 class SecretsFetch:
-    """One parameter's fetch over all its tries. Call it until it doesn't raise ParameterNotReady."""
+    """One parameter's fetch over all its tries. Call it until it raises none of `LATER`."""
 
     def __init__(
         self,
@@ -110,13 +115,13 @@ class SecretsFetch:
         self._said = 0.0
 
     def __call__(self, into: Secrets) -> None:
-        """One try. ParameterNotReady: try again; SecretsNeverCame: `PATIENCE` is over; anything else is for good."""
+        """One try. One of `LATER`: try again; SecretsNeverCame: `PATIENCE` is over; anything else is for good."""
         now = self._clock()
         if self._began is None:
             self._began = self._said = now
         try:
             into.keep(self._parameters.get_secret(self.name))
-        except ParameterNotReady as error:
+        except LATER as error:
             waited = now - self._began
             if waited >= PATIENCE:
                 said = f"{error.code}: {error.why}" if error.why else error.code

@@ -15,10 +15,9 @@ from prefect.runtime import flow_run
 from prefect.states import Completed
 
 from bootstrap.instance import Instance, on_duty
-from bootstrap.secrets import JITTER, RETRIES, RETRY_DELAYS
+from bootstrap.secrets import JITTER, LATER, RETRIES, RETRY_DELAYS
 from bootstrap.stopping import stop_on_sigterm
 from bootstrap.uptime import stamp
-from fleet.aws.parameters import ParameterNotReady
 from fleet.evals.documents import WorkerOrder
 
 if TYPE_CHECKING:
@@ -29,9 +28,9 @@ def _say(text: str) -> None:
     get_run_logger().info(f"{stamp()} {text}")
 
 
-def _not_ready_yet(_task: Any, _run: TaskRun, state: State[Any]) -> bool:
-    """The parameter's write or its tag has not landed: the one failure that waiting mends."""
-    return isinstance(state.data, ParameterNotReady)
+def _later(_task: Any, _run: TaskRun, state: State[Any]) -> bool:
+    """The parameter's write or its tag has not landed, or SSM doesn't answer: what waiting mends."""
+    return isinstance(state.data, LATER)
 
 
 # Nothing is cached or persisted: a step's effect is on this machine and in this process, secrets among it.
@@ -41,7 +40,7 @@ def _not_ready_yet(_task: Any, _run: TaskRun, state: State[Any]) -> bool:
     retries=RETRIES,
     retry_delay_seconds=RETRY_DELAYS,
     retry_jitter_factor=JITTER,
-    retry_condition_fn=_not_ready_yet,
+    retry_condition_fn=_later,
     cache_policy=NO_CACHE,
     persist_result=False,
 )

@@ -7,6 +7,7 @@ import pytest
 
 from bootstrap.secrets import (
     JITTER,
+    LATER,
     LOG_EVERY,
     PATIENCE,
     RETRIES,
@@ -15,7 +16,7 @@ from bootstrap.secrets import (
     SecretsFetch,
     SecretsNeverCame,
 )
-from fleet.aws.failures import AwsRefused
+from fleet.aws.failures import AwsRefused, Throttled, Unreachable
 from fleet.aws.parameters import ParameterNotReady
 
 NAME = "/inspect-fleet/instances/run/i-0123456789abcdef0"
@@ -25,18 +26,26 @@ VALUES = {"OPENAI_API_KEY": "sk-very-secret", "DEBUG": "1"}
 class FakeParameters:
     """A parameter that is written at some moment of a clock that moves with each try."""
 
-    def __init__(self, *, written_at: float, step: float = 10.0, refusal: AwsRefused | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        written_at: float,
+        step: float = 10.0,
+        refusal: AwsRefused | None = None,
+        refused_until: float = float("inf"),
+    ) -> None:
         self.now = 0.0
         self.step = step
         self.written_at = written_at
         self.refusal = refusal
+        self.refused_until = refused_until
 
     def clock(self) -> float:
         return self.now
 
     def get_secret(self, name: str) -> dict[str, str]:
         at, self.now = self.now, self.now + self.step
-        if self.refusal:
+        if self.refusal and at < self.refused_until:
             raise self.refusal
         if at < self.written_at:
             raise ParameterNotReady(parameter=name, code="ParameterNotFound", why=f"not there at {at:.0f}")
@@ -50,7 +59,7 @@ def tried(parameters: FakeParameters, into: Secrets) -> list[str]:
     for _ in range(RETRIES + 1):
         try:
             fetch(into)
-        except ParameterNotReady:
+        except LATER:
             continue
         return said
     raise AssertionError("the retries were used up before the time was")
@@ -68,7 +77,7 @@ def test_the_fetch_waits_for_the_write_and_logs_the_last_error_once_a_minute() -
     assert LOG_EVERY == 60
 
 
-def test_after_fifteen_minutes_the_error_names_the_parameter_and_the_two_likely_causes() -> None:
+def test_after_fifteen_minutes_the_error_names_the_parameter_and_the_likely_causes() -> None:
     with pytest.raises(SecretsNeverCame) as caught:
         tried(FakeParameters(written_at=10_000), Secrets())
     text = str(caught.value)
@@ -83,6 +92,17 @@ def test_the_retries_last_longer_than_the_patience_even_at_the_shortest_delays()
     delays = [RETRY_DELAYS[min(n, len(RETRY_DELAYS) - 1)] for n in range(RETRIES)]
     assert sum(delays) * (1 - JITTER) > PATIENCE
     assert len(RETRY_DELAYS) <= 50, "Prefect takes no more"
+
+
+@pytest.mark.parametrize("kind", [Throttled, Unreachable])
+def test_an_ssm_that_is_busy_or_away_is_asked_again(kind: type[AwsRefused]) -> None:
+    refusal = kind(service="ssm", operation="GetParameter", code="SomeCode", target=NAME, why="not now")
+    secrets = Secrets()
+    said = tried(FakeParameters(written_at=0, refusal=refusal, refused_until=90), secrets)
+    assert secrets.environment() == VALUES
+    assert "not now" in said[0]
+    with pytest.raises(SecretsNeverCame, match=r"last: SomeCode: not now.*can't reach SSM"):
+        tried(FakeParameters(written_at=0, refusal=refusal), Secrets())
 
 
 def test_any_other_error_is_for_good_and_comes_through() -> None:
