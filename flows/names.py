@@ -33,6 +33,11 @@ def launch_name() -> str:
     return f"launch {_count(runtime.flow_run.parameters['count'], 'instance')}"
 
 
+def secrets_name() -> str:
+    """`secrets for 2 instances`."""
+    return f"secrets for {_count(len(runtime.flow_run.parameters['workers']), 'instance')}"
+
+
 def collect_name() -> str:
     """`collect elements-1a2b3c`, `collect 3 evals`."""
     return f"collect {_few(runtime.flow_run.parameters['eval_ids'], 'evals')}"

@@ -18,9 +18,10 @@ from fleet.evals.preparation import RUN_TAG
 from fleet.evals.progress import WorkerFacts
 from fleet.evals.site import Site
 from fleet.pool.runs import look_at, stop
+from flows.names import secrets_name
 
 
-@flow(name="provision-secrets", flow_run_name="secrets for {run}")
+@flow(name="provision-secrets", flow_run_name=secrets_name)
 def provision_secrets(
     run: str,
     path: str,

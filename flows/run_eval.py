@@ -140,9 +140,9 @@ class Keys:
 def make_plan(request: EvalRequest, config: Ec2Config, folder: Path, keys: Keys) -> RunPlan:
     """Decide everything that can be decided before AWS is asked: environment, samples, jobs, eval ids."""
     log = get_run_logger()
-    listener.get().stage("Planning")
     plan = planned_ahead.get()
     if plan is None:
+        listener.get().stage("Planning")
         slots = fleet_slots(config.max_workers, config.concurrency_per_worker)
         nonce = str(runtime.flow_run.id) if config.new_fleet else ""
         plan = plan_run(request, folder, slots=slots, nonce=nonce, say=log.info, env=keys.environment())

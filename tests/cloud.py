@@ -91,6 +91,21 @@ class CloudUnderTest:
         """The fleet workers' flow runs of a run."""
         return self.flow_runs(tags={"all_": [f"run:{run}"]})
 
+    def state(self, flow_run: str) -> tuple[str, str]:
+        """Type and message of a flow run's state."""
+        state = self.prefect(f"flow_runs/{flow_run}")["state"]
+        return state["type"], state["message"] or ""
+
+    def wait_for(self, flow_run: str, state: str, *, seconds: float = 200) -> tuple[str, str]:
+        """Type and message of the first state of this type, or of a final one."""
+        ends = {state, "COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
+        return until(
+            f"{flow_run} in {state}",
+            lambda: found if (found := self.state(flow_run))[0] in ends else None,
+            seconds=seconds,
+            every=0.5,
+        )
+
     def states(self, flow_run: str) -> list[dict[str, Any]]:
         """All states of a flow run."""
         found: list[dict[str, Any]] = self.prefect(f"flow_run_states/?flow_run_id={flow_run}")

@@ -92,7 +92,7 @@ class LiveDisplay(Display):
 
         self._console = Console(file=self._stream)
         self._live = Live(console=self._console, refresh_per_second=8, transient=True)
-        self._stage = "Starting"
+        self._stage, self._since = "", self._began
         self._progress: Progress | None = None
 
     def __enter__(self) -> Self:
@@ -101,14 +101,14 @@ class LiveDisplay(Display):
         return self
 
     def stage(self, name: str) -> None:
-        """A step begins: the last one moves up."""
-        self._stage = printable(name)
-        self._console.print(f"[dim]{self._clock() - self._began:6.1f}s[/dim]  {self._stage}", highlight=False)
+        """A step begins: the last one moves up, with the time at which it began."""
+        self._move_up()
+        self._stage, self._since = printable(name), self._clock()
         self._live.update(self._view())
 
     def warn(self, line: str) -> None:
         """Something a person should know: stays above the bar."""
-        self._console.print(f"[yellow]warning:[/yellow] {printable(line)}", highlight=False)
+        self._put(("warning:", "yellow"), f" {printable(line)}")
 
     def progress(self, progress: Progress) -> None:
         """Redraw."""
@@ -136,6 +136,17 @@ class LiveDisplay(Display):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._live.stop()
+        self._move_up()
+
+    def _move_up(self) -> None:
+        if self._stage:
+            self._put((f"{self._since - self._began:6.1f}s", "dim"), f"  {self._stage}")
+
+    def _put(self, *parts: str | tuple[str, str]) -> None:
+        # As text: square brackets in words from elsewhere are no markup.
+        from rich.text import Text
+
+        self._console.print(Text.assemble(*parts), soft_wrap=True)
 
     def _view(self) -> RenderableType:
         from rich.console import Group
@@ -144,7 +155,7 @@ class LiveDisplay(Display):
         from rich.table import Table
         from rich.text import Text
 
-        spinner = Spinner("dots", text=Text(f" {self._stage}"))
+        spinner = Spinner("dots", text=Text(f" {self._stage or 'Starting'}"))
         if self._progress is None:
             return spinner
         bar = Table.grid(padding=(0, 2))

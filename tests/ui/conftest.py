@@ -3,46 +3,33 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
+from tests.ui.browser import BrowserAbsent, a_browser
 from tests.ui.prefect_ui import PrefectUI
-
-FLAGS = [
-    "--no-sandbox",  # tests run as root in CI
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """The system's Chromium; tests are skipped where there is none, and fail in CI, where there has to be one."""
-    chromium = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
-    if chromium is None:
-        reason = "no Chromium on this machine (.ci/prepare installs one)"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+    with ExitStack() as stack:
         try:
-            yield started
-        finally:
-            started.close()
+            started = stack.enter_context(a_browser())
+        except BrowserAbsent as absent:
+            if os.environ.get("CI") == "true":
+                pytest.fail(str(absent))
+            pytest.skip(str(absent))
+        yield started
 
 
 @pytest.fixture(scope="session")

@@ -54,13 +54,18 @@ class PrefectUI:
             shown.click()
             self.page.wait_for_load_state("networkidle")
 
-    def resume(self, run: str, **answers: Any) -> str:
-        """Answer the question of a paused flow run in the dialog that its page opens; what the dialog said."""
+    def resume(self, run: str, answers: Mapping[str, Any] | None = None, *, picture: Path | None = None) -> str:
+        """Answer the question of a paused flow run in the dialog that its page opens; what the dialog said.
+
+        `picture`: where to keep how the dialog looks.
+        """
         self.flow_run(run)
         dialog = self._dialog("Resume")
         expect(dialog.locator("fieldset").first).to_be_visible(timeout=PATIENCE_MS)
         said = dialog.inner_text()
-        RunForm(self.page, dialog).fill(answers)
+        RunForm(self.page, dialog).fill(answers or {})
+        if picture:
+            self.screenshot(picture)
         dialog.get_by_role("button", name="Resume").click()
         expect(dialog).to_be_hidden(timeout=PATIENCE_MS)
         return said

@@ -65,22 +65,6 @@ def start_in_form(ui: PrefectUI, cloud: CloudUnderTest, request: dict[str, Any],
     return form.submit()
 
 
-def state_of(cloud: CloudUnderTest, run: str) -> tuple[str, str]:
-    state = cloud.prefect(f"flow_runs/{run}")["state"]
-    return state["type"], state["message"] or ""
-
-
-def wait_for(cloud: CloudUnderTest, run: str, *types: str, seconds: float = 200) -> tuple[str, str]:
-    """The type and the message of the first state that is one of `types`, or final."""
-    ends = {*types, "COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
-    return until(
-        f"{run} in {' or '.join(types)}",
-        lambda: found if (found := state_of(cloud, run))[0] in ends else None,
-        seconds=seconds,
-        every=0.5,
-    )
-
-
 def log_of(cloud: CloudUnderTest, run: str, folder: Path) -> EvalLog:
     """The one log that a run has put into the bucket."""
     (eval_id,) = cloud.workers_of(run)[0]["parameters"]["order"]["eval_ids"]
@@ -101,7 +85,7 @@ def test_a_run_started_in_the_form_can_be_followed_to_its_log(
     ui: PrefectUI, cloud: CloudUnderTest, tmp_path: Path
 ) -> None:
     run = start_in_form(ui, cloud, REQUEST, APPROVED)
-    assert wait_for(cloud, run, "COMPLETED") == ("COMPLETED", f"{SAMPLES} of {SAMPLES} samples, accuracy 1")
+    assert cloud.wait_for(run, "COMPLETED") == ("COMPLETED", f"{SAMPLES} of {SAMPLES} samples, accuracy 1")
     expect_all_samples(log_of(cloud, run, tmp_path))
 
     ui.flow_run(run, "Subflow Runs")
@@ -154,21 +138,21 @@ def test_a_run_waits_until_a_person_approves_what_it_would_cost(
     ui: PrefectUI, cloud: CloudUnderTest, tmp_path: Path
 ) -> None:
     run = start_in_form(ui, cloud, REQUEST, CONFIG)
-    assert wait_for(cloud, run, "PAUSED")[0] == "PAUSED"
+    assert cloud.wait_for(run, "PAUSED")[0] == "PAUSED"
     assert cloud.left_behind() == []
 
     said = ui.resume(run)
     assert f"{SAMPLES} samples on 2 × c7i.4xlarge" in said
     assert "Switched off, the run ends here" in said
-    assert wait_for(cloud, run, "COMPLETED")[0] == "COMPLETED"
+    assert cloud.wait_for(run, "COMPLETED")[0] == "COMPLETED"
     expect_all_samples(log_of(cloud, run, tmp_path))
 
 
 def test_a_person_who_declines_has_created_nothing(ui: PrefectUI, cloud: CloudUnderTest) -> None:
     run = start_in_form(ui, cloud, REQUEST, CONFIG)
-    wait_for(cloud, run, "PAUSED")
-    ui.resume(run, **{"Launch the instances": False})
-    assert wait_for(cloud, run, "COMPLETED") == (
+    cloud.wait_for(run, "PAUSED")
+    ui.resume(run, {"Launch the instances": False})
+    assert cloud.wait_for(run, "COMPLETED") == (
         "COMPLETED",
         "declined: a person decided against the launch",
     )
@@ -181,5 +165,5 @@ def test_a_run_cancelled_on_its_page_takes_its_instances_with_it(ui: PrefectUI, 
     until("two instances", lambda: len(cloud.living_instances()) == 2, seconds=90)
     ui.cancel(run)
     until("no instance", lambda: not cloud.living_instances(), seconds=10)
-    assert wait_for(cloud, run, "CANCELLED", seconds=60)[0] == "CANCELLED"
+    assert cloud.wait_for(run, "CANCELLED", seconds=60)[0] == "CANCELLED"
     until("nothing left", lambda: not cloud.left_behind(), seconds=30)

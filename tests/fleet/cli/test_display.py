@@ -52,6 +52,17 @@ def test_a_file_gets_plain_lines() -> None:
     assert type(display_for(io.StringIO())) is Display
 
 
+def test_a_stage_moves_up_when_the_next_begins_and_at_the_end() -> None:
+    stream, clock = io.StringIO(), Clock()
+    with LiveDisplay(stream, clock) as display:
+        for second, name in enumerate(["Planning", "Running [2 of 3]"]):
+            clock.now = float(second)
+            display.stage(name)
+        display.warn("a [red] herring")
+    lines = [line.strip() for line in stream.getvalue().splitlines() if line.strip()]
+    assert lines == ["0.0s  Planning", "warning: a [red] herring", "1.0s  Running [2 of 3]"]
+
+
 def test_the_live_view_draws_every_instance() -> None:
     from rich.console import Console
 
