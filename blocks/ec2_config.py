@@ -6,6 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from fleet.evals.documents import LONGEST_LEASE
+
 
 class Ec2Config(BaseModel):
     """Options of the fleet. A new knob is a field here and never a flag of the command."""
@@ -34,7 +36,10 @@ class Ec2Config(BaseModel):
         default=None, description="Local script that each instance runs as root before it takes jobs."
     )
     lease_seconds: int = Field(
-        default=60, ge=5, le=43_200, description="Seconds after which a silent instance's jobs go to another one."
+        default=60,
+        ge=5,
+        le=LONGEST_LEASE,
+        description="Seconds after which a silent instance's jobs go to another one.",
     )
     idle_seconds: int = Field(default=60, ge=1, description="Seconds without a job after which an instance ends.")
     boot_seconds: int = Field(

@@ -17,6 +17,9 @@ EvalId = str
 JobId = str
 """`<position, six digits>-<eight hex digits of the pairs' digest>`: unique within an eval, sorts in plan order."""
 
+LONGEST_LEASE = 3_600
+"""Seconds. SQS hides a message for 12 hours in all, renewals included: a lease near that could never be renewed."""
+
 
 class SampleRef(Wire):
     """One (sample, epoch) pair, and what the sample held when it was planned."""
@@ -159,7 +162,7 @@ class WorkerOrder(Wire):
     concurrency: int = Field(default=32, ge=1)
     fleet_size: int = Field(default=1, ge=1)
     """Instances that were asked for at first: with few jobs, each takes its share and no more."""
-    lease_seconds: int = Field(default=60, ge=5, le=43_200)
+    lease_seconds: int = Field(default=60, ge=5, le=LONGEST_LEASE)
     """How long a job stays hidden from other workers; renewed each quarter of it."""
     idle_seconds: int = Field(default=60, ge=1)
     """Seconds without a job after which the worker ends."""

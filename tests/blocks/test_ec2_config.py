@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from blocks.ec2_config import Ec2Config
+from fleet.evals.documents import WorkerOrder
 
 CONTRACT = {
     "instance_type": "c7i.4xlarge",
@@ -38,11 +39,23 @@ def test_fallbacks_come_as_a_list_or_with_commas(given: object) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [{"concurrency_per_worker": 0}, {"max_workers": 0}, {"spto": True}, {"lease_seconds": 1}, {"worker_user": ""}],
+    [
+        {"concurrency_per_worker": 0},
+        {"max_workers": 0},
+        {"spto": True},
+        {"lease_seconds": 1},
+        {"lease_seconds": 3601},
+        {"worker_user": ""},
+    ],
 )
 def test_what_can_not_work_is_refused(given: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Ec2Config.model_validate(given)
+
+
+def test_a_worker_takes_every_lease_that_the_options_allow() -> None:
+    asked, taken = (kind.model_fields["lease_seconds"].metadata for kind in (Ec2Config, WorkerOrder))
+    assert asked == taken
 
 
 def test_every_default_shows_in_a_form() -> None:
