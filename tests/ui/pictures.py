@@ -85,9 +85,7 @@ def of_the_ui(to: Path) -> None:
         until("two busy instances", lambda: all_busy(cloud, run), seconds=120)
         keep(ui, to / "workers.png", lambda: ui.artifact(artifact(cloud, run, "fleet-workers")["id"]), height=720)
         cloud.wait_for(run, "COMPLETED")
-        keep(ui, to / "run.png", lambda: ui.flow_run(run, "Subflow Runs"), height=960)
-        (launch,) = cloud.flow_runs(name={"any_": ["launch 2 instances"]})
-        keep(ui, to / "fleet.png", lambda: ui.flow_run(launch["id"]), height=780)
+        keep(ui, to / "run.png", lambda: ui.flow_run(run, "Subflow Runs"), height=1020)
         keep(ui, to / "report.png", lambda: ui.artifact(artifact(cloud, run, "eval-report")["id"]), height=1030)
         worker = cloud.workers_of(run)[0]["id"]
         keep(ui, to / "worker.png", lambda: ui.flow_run(worker, "Task Runs"))
@@ -95,7 +93,7 @@ def of_the_ui(to: Path) -> None:
         keep(ui, to / "step.png", lambda: ui.task_run(step["id"]), height=720)
 
 
-def keep(ui: PrefectUI, to: Path, open_page: Callable[[], None], *, height: int = 880) -> None:
+def keep(ui: PrefectUI, to: Path, open_page: Callable[[], None], *, height: int = 900) -> None:
     """Keep a page once it has drawn itself."""
     ui.page.set_viewport_size({"width": WIDTH, "height": height})
     open_page()

@@ -32,7 +32,7 @@ class Terminal:
 
     def type(self, line: str) -> None:
         """Type a line and press Enter."""
-        self.tmux("send-keys", "-l", line)
+        self.tmux("send-keys", "-l", "--", line)
         self.tmux("send-keys", "Enter")
 
     def text(self) -> str:
