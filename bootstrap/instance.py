@@ -27,7 +27,7 @@ from bootstrap.uptime import uptime
 from fleet.aws.failures import AwsRefused
 from fleet.aws.objects import Objects
 from fleet.aws.parameters import Parameters
-from fleet.aws.queues import Queues
+from fleet.aws.queues import Depth, Queues
 from fleet.aws.session import Aws
 from fleet.cache import cache_folder
 from fleet.evals.documents import WorkerOrder
@@ -120,7 +120,7 @@ class Instance:
         from bootstrap.work import Work, told
 
         manifests = Manifests(self.objects, self.layout, self.clockwork)
-        slots = await self._first_slots()
+        slots = await self.first_slots()
         self.say(f"taking jobs: {slots.now} at a time to begin with, at most {slots.most}")
         pool = RunnerPool(
             environment,
@@ -183,14 +183,15 @@ class Instance:
                 except AwsRefused as refusal:
                     self.say(f"{log.name} not kept: {refusal}")
 
-    async def _first_slots(self) -> Slots:
-        visible: int | None = None
+    async def first_slots(self) -> Slots:
+        """How many jobs at a time to begin with."""
+        jobs: Depth | None = None
         try:
-            visible = (await self.clockwork.in_thread(self.queues.depth, self.order.work_queue)).waiting
+            jobs = await self.clockwork.in_thread(self.queues.depth, self.order.work_queue)
         except AwsRefused as refusal:  # only a start value is lost; the work itself finds out what is wrong
             self.say(f"how many jobs wait is not known: {refusal}")
-        # A queue that looks empty says nothing: all may be leased by an instance that is about to go.
-        return first_slots(self.order.concurrency, cpus=len(os.sched_getaffinity(0)), visible=visible or None)
+        cpus = len(os.sched_getaffinity(0))
+        return first_slots(self.order.concurrency, cpus=cpus, jobs=jobs, fleet_size=self.order.fleet_size)
 
 
 @asynccontextmanager

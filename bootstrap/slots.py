@@ -5,8 +5,10 @@ A rate limit is a signal of the provider about all that is in flight, so one hal
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
+from fleet.aws.queues import Depth
 from fleet.evals.cost import FIRST_SLOTS
 
 PER_CPU = 4
@@ -39,8 +41,15 @@ class Slots:
         return max(0, self.now - running)
 
 
-def first_slots(concurrency: int, *, cpus: int, visible: int | None = None) -> Slots:
-    """Where a worker begins: `concurrency` is what the person allows, `visible` how many jobs wait (None: not known)."""
+def first_slots(concurrency: int, *, cpus: int, jobs: Depth | None = None, fleet_size: int = 1) -> Slots:
+    """Where a worker begins: `concurrency` is what the person allows, `jobs` the work queue's depth (None: not known).
+
+    With few jobs it begins with its share among `fleet_size` instances, so that the first one leaves the others some. A
+    queue that looks empty says nothing: all jobs may be leased by an instance that is about to go.
+    """
     most = max(1, min(concurrency, cpus * PER_CPU))
-    start = min(FIRST_SLOTS, most)
-    return Slots(most=most, now=start if visible is None else max(1, min(start, visible)))
+    now = min(FIRST_SLOTS, most)
+    if jobs is not None and jobs.waiting:
+        share = math.ceil((jobs.waiting + jobs.leased) / fleet_size)
+        now = min(now, jobs.waiting, share)
+    return Slots(most=most, now=now)

@@ -8,7 +8,7 @@ import pytest
 from bootstrap.clockwork import real_clockwork
 from bootstrap.instance import Instance, on_duty
 from bootstrap.secrets import Secrets
-from fleet.aws.queues import QueueGone
+from fleet.aws.queues import Depth, QueueGone
 from fleet.evals.documents import EnvironmentSpec, WorkerOrder
 
 ORDER = WorkerOrder(
@@ -54,6 +54,28 @@ def test_runners_see_the_machine_and_the_secrets_but_nothing_of_ours(tmp_path: P
         "OPENAI_API_KEY": "sk-1",
         "PATH_OF_KEYS": "/k",
     }
+
+
+class Asked:
+    """Queues that only say how deep they are."""
+
+    def depth(self, _: str) -> Depth:
+        return Depth(waiting=3, leased=3, delayed=0)
+
+
+def test_the_first_instance_of_a_fleet_leaves_jobs_for_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bootstrap.instance.Queues", lambda _: Asked())
+    order = ORDER.model_copy(update={"fleet_size": 3})
+
+    async def main() -> int:
+        instance = Instance(
+            order, instance_id="i-0", worker="w", say=print, clockwork=real_clockwork(), folder=tmp_path
+        )
+        return (await instance.first_slots()).now
+
+    assert anyio.run(main) == 2
 
 
 def test_a_duty_ends_with_no_secret_and_no_file_left_even_if_no_event_can_be_sent(

@@ -7,21 +7,52 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bootstrap.slots import HALVE_EVERY, Slots, first_slots
+from fleet.aws.queues import Depth
+
+
+def depth(waiting: int, leased: int = 0) -> Depth:
+    return Depth(waiting=waiting, leased=leased, delayed=0)
 
 
 @pytest.mark.parametrize(
-    ("concurrency", "cpus", "visible", "most", "now"),
+    ("concurrency", "cpus", "jobs", "most", "now"),
     [
         pytest.param(32, 16, None, 32, 10, id="starts at ten"),
         pytest.param(4, 16, None, 4, 4, id="never above what the person allows"),
         pytest.param(32, 2, None, 8, 8, id="four a CPU"),
-        pytest.param(32, 16, 3, 32, 3, id="no more than jobs that wait"),
-        pytest.param(32, 16, 0, 32, 1, id="one at least"),
-        pytest.param(1, 1, 500, 1, 1, id="one only"),
+        pytest.param(32, 16, depth(3), 32, 3, id="no more than jobs that wait"),
+        pytest.param(32, 16, depth(0), 32, 10, id="a queue that looks empty says nothing"),
+        pytest.param(32, 16, depth(0, 3), 32, 10, id="nor one whose jobs are all held: an instance may be about to go"),
+        pytest.param(1, 1, depth(500), 1, 1, id="one only"),
     ],
 )
-def test_where_a_worker_begins(concurrency: int, cpus: int, visible: int | None, most: int, now: int) -> None:
-    assert first_slots(concurrency, cpus=cpus, visible=visible) == Slots(most=most, now=now)
+def test_where_a_worker_begins(concurrency: int, cpus: int, jobs: Depth | None, most: int, now: int) -> None:
+    assert first_slots(concurrency, cpus=cpus, jobs=jobs) == Slots(most=most, now=now)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "fleet_size", "now"),
+    [
+        pytest.param(depth(8), 4, 2, id="the first of four instances leaves six of eight jobs"),
+        pytest.param(depth(2, 6), 4, 2, id="so does the last, which finds two"),
+        pytest.param(depth(1, 6), 4, 1, id="no more than wait"),
+        pytest.param(depth(3), 8, 1, id="one at least"),
+        pytest.param(depth(9), 4, 3, id="rounded up: none is left over"),
+        pytest.param(depth(1000), 24, 10, id="many jobs are no reason to begin with more than ten"),
+    ],
+)
+def test_with_few_jobs_an_instance_begins_with_its_share(jobs: Depth, fleet_size: int, now: int) -> None:
+    assert first_slots(32, cpus=16, jobs=jobs, fleet_size=fleet_size) == Slots(most=32, now=now)
+
+
+@given(jobs=st.integers(1, 500), fleet_size=st.integers(1, 40))
+def test_shares_leave_no_job_for_which_there_is_a_slot(jobs: int, fleet_size: int) -> None:
+    """Instances that come one after the other, before any job is done."""
+    taken = 0
+    for _ in range(fleet_size):
+        if taken < jobs:
+            taken += first_slots(32, cpus=16, jobs=depth(jobs - taken, taken), fleet_size=fleet_size).now
+    assert taken == min(jobs, 10 * fleet_size)
 
 
 def test_a_burst_of_rate_limits_halves_once_a_minute() -> None:
