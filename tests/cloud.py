@@ -119,8 +119,16 @@ class CloudUnderTest:
         return found
 
     def steps(self, flow_run: str) -> dict[str, str]:
-        """The state of each of a flow run's tasks, by the task run's name."""
-        return {task["name"]: task["state"]["type"] for task in self.task_runs(flow_run)}
+        """The state in which each task of an ended flow run ended, by the task run's name.
+
+        The server records task runs from events, some moments after the flow run itself.
+        """
+
+        def ended() -> dict[str, str] | None:
+            found = {task["name"]: task["state"]["type"] for task in self.task_runs(flow_run)}
+            return found if found and set(found.values()) <= {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"} else None
+
+        return until("every step of the flow run has its last state", ended, seconds=60)
 
     def logs(self, flow_run: str) -> str:
         """The log of a flow run as one text."""
