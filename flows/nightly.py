@@ -1,17 +1,17 @@
-"""The nightly eval: a request kept in a file or a variable, run as it stands."""
+"""The nightly eval: a request kept in a file or a block, run as it stands."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import yaml
 from prefect import flow
 from prefect.client.schemas.objects import State
-from prefect.variables import Variable
 from pydantic import Field, ValidationError
 
 from blocks.ec2_config import Ec2Config
+from blocks.scheduled_eval import ScheduledEval
 from fleet.errors import RequestRefused
 from fleet.evals.report import RunReport
 from fleet.evals.request import EvalRequest
@@ -30,8 +30,8 @@ class ScheduleRefused(RequestRefused):
         return f"the scheduled eval in {self.where} can't be run: {self.why}"
 
 
-class ScheduledEval(Wire):
-    """The content of a schedule's file or variable."""
+class ScheduledFile(Wire):
+    """The content of a schedule's file."""
 
     request: EvalRequest
     config: Ec2Config = Field(default=Ec2Config(auto_confirm=True))
@@ -40,16 +40,16 @@ class ScheduledEval(Wire):
 
 
 @flow(name="nightly", persist_result=False)
-def nightly(file: str | None = None, variable: str = "nightly_eval") -> State[RunReport]:
-    """Run the eval that a YAML or JSON file, or else a Prefect variable, describes (`request`, `config`, …).
+def nightly(file: str | None = None, block: str = "nightly") -> State[RunReport]:
+    """Run the eval that a YAML or JSON file, or else a Scheduled Eval block, describes.
 
     Nobody is asked at night: `auto_confirm` is set unless the description says otherwise.
 
     Args:
         file: Path of a YAML or JSON file with `request` and, optionally, `config`, `account`, `worker_secrets`.
-        variable: Name of the Prefect variable that holds the same, where there is no file.
+        block: Name of the Scheduled Eval block that holds the same, where there is no file.
     """
-    scheduled = from_file(Path(file)) if file else from_variable(variable)
+    scheduled = from_file(Path(file)) if file else from_block(block)
     state = cast(
         "State[RunReport]",
         run_eval(scheduled.request, scheduled.config, scheduled.account, scheduled.worker_secrets, return_state=True),
@@ -57,35 +57,28 @@ def nightly(file: str | None = None, variable: str = "nightly_eval") -> State[Ru
     return State(type=state.type, name=state.name, message=state.message, data=state.data)
 
 
-def from_file(path: Path) -> ScheduledEval:
+def from_file(path: Path) -> ScheduledFile:
     """The eval that a file describes. ScheduleRefused."""
     try:
-        text = path.read_text()
+        content = yaml.safe_load(path.read_text())
     except OSError as error:
         raise ScheduleRefused(where=str(path), why=error.strerror or str(error)) from error
-    return _scheduled(_parsed(text, str(path)), str(path))
-
-
-def from_variable(name: str) -> ScheduledEval:
-    """The eval that a Prefect variable describes. ScheduleRefused."""
-    value = cast("Any", Variable.get(name))
-    if value is None:
-        raise ScheduleRefused(where=f"the variable {name}", why="there is no such variable")
-    where = f"the variable {name}"
-    return _scheduled(_parsed(value, where) if isinstance(value, str) else value, where)
-
-
-def _parsed(text: str, where: str) -> Any:
-    try:
-        return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ScheduleRefused(where=where, why="it is neither YAML nor JSON") from error
-
-
-def _scheduled(content: Any, where: str) -> ScheduledEval:
+        raise ScheduleRefused(where=str(path), why="it is neither YAML nor JSON") from error
     if isinstance(content, dict) and isinstance(content.get("config"), dict):
         content = {**content, "config": {"auto_confirm": True, **content["config"]}}
     try:
-        return ScheduledEval.model_validate(content)
+        return ScheduledFile.model_validate(content)
+    except ValidationError as error:
+        raise ScheduleRefused(where=str(path), why=explain(error)) from error
+
+
+def from_block(name: str) -> ScheduledEval:
+    """The eval that a block describes. ScheduleRefused."""
+    where = f"the block scheduled-eval/{name}"
+    try:
+        return cast("ScheduledEval", ScheduledEval.load(name))
     except ValidationError as error:
         raise ScheduleRefused(where=where, why=explain(error)) from error
+    except ValueError as error:  # what Prefect raises for a block that isn't there
+        raise ScheduleRefused(where=where, why="there is no such block") from error

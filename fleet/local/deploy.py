@@ -29,7 +29,7 @@ from fleet.pool.setup import ensure_pool
 EC2_POOL = "ec2"
 CONTROLLERS_POOL = "controllers"
 
-BLOCK_ROOMS = ("blocks.account", "blocks.secrets")
+BLOCK_ROOMS = ("blocks.account", "blocks.secrets", "blocks.scheduled_eval")
 """The modules whose block types a person finds in the UI. Imported by name, as `prefect block register` does it: the room stands
 beside this one, not below."""
 

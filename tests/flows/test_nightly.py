@@ -1,16 +1,21 @@
-"""The nightly eval's description: read from a file or a variable, refused in one line."""
+"""The nightly eval's description: read from a file or a block, refused in one line."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect.variables import Variable
 
-from flows.nightly import ScheduleRefused, from_file, from_variable
+from blocks.scheduled_eval import ScheduledEval
+from fleet.evals.request import EvalRequest
+from flows.nightly import ScheduleRefused, from_block, from_file
+from tests.cloud import EXAMPLES, CloudUnderTest, until
 
+FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 REQUEST: dict[str, Any] = {"tasks": ["a/b"], "models": ["m/n"]}
 
 
@@ -56,9 +61,47 @@ def test_what_can_not_be_run_is_refused_with_the_place(content: str | None, why:
     assert why.lower() in str(refusal.value).lower()
 
 
-@pytest.mark.parametrize("value", [{"request": REQUEST}, json.dumps({"request": REQUEST})], ids=["object", "text"])
-def test_a_variable_describes_a_run(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Variable, "get", staticmethod(lambda name: value if name == "nightly_eval" else None))
-    assert from_variable("nightly_eval").request.models[0].name == "m/n"
-    with pytest.raises(ScheduleRefused, match="the variable other can't be run: there is no such variable"):
-        from_variable("other")
+@pytest.mark.cloud
+def test_a_block_describes_a_run(cloud: CloudUnderTest) -> None:
+    """Kept by a real server and found again; the deployment `nightly` runs it, here as far as its estimate."""
+    request = EvalRequest.model_validate(
+        {
+            "tasks": ["fleet_examples/elements"],
+            "models": ["scripted/chemist"],
+            "source": str(EXAMPLES),
+            "eval_config": {"limit": 2},
+        }
+    )
+    keep = (
+        "from blocks.scheduled_eval import ScheduledEval; import sys; "
+        "ScheduledEval.model_validate_json(sys.argv[1]).save('nightly', overwrite=True)"
+    )
+    content = json.dumps({"request": request.model_dump(mode="json"), "config": {"estimate": True}})
+    environment = {**cloud.environment(), **cloud.local.environment()}
+    subprocess.run([sys.executable, "-c", keep, content], env=environment, check=True)
+
+    deployment = cloud.prefect("deployments/name/nightly/nightly")["id"]
+    run = cloud.prefect(f"deployments/{deployment}/create_flow_run", {})["id"]
+    ended = until(
+        "the nightly run's end",
+        lambda: next((one for one in cloud.flow_runs(id={"any_": [run]}) if one["state"]["type"] in FINAL), None),
+        seconds=120,
+    )
+    assert ended["state"]["type"] == "COMPLETED"
+    assert "2 samples on 1" in ended["state"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("error", "why"), [(ValueError("Unable to find block document"), "no such block")], ids=["absent"]
+)
+def test_a_block_that_is_not_there_is_refused(error: Exception, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(name: str) -> None:
+        raise error
+
+    monkeypatch.setattr(ScheduledEval, "load", staticmethod(load))
+    with pytest.raises(ScheduleRefused, match=f"the block scheduled-eval/other can't be run: there is {why}"):
+        from_block("other")
+
+
+def test_the_block_asks_nobody_at_night() -> None:
+    assert ScheduledEval.model_validate({"request": REQUEST}).config.auto_confirm
