@@ -19,9 +19,12 @@ from tests.ui.browser import BrowserAbsent, a_browser
 from tests.ui.prefect_ui import PrefectUI
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """The system's Chromium; tests are skipped where there is none, and fail in CI, where there has to be one."""
+    """The system's Chromium; tests are skipped where there is none, and fail in CI, where there has to be one.
+
+    It ends with this folder's tests: its driver keeps an event loop in the main thread, where others want one of their own.
+    """
     with ExitStack() as stack:
         try:
             started = stack.enter_context(a_browser())

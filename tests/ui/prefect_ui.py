@@ -61,7 +61,8 @@ class PrefectUI:
         """
         self.flow_run(run)
         dialog = self._dialog("Resume")
-        expect(dialog.locator("fieldset").first).to_be_visible(timeout=PATIENCE_MS)
+        for part in ("fieldset", ".prose"):  # the answer's field and the question come apart
+            expect(dialog.locator(part).first).to_be_visible(timeout=PATIENCE_MS)
         said = dialog.inner_text()
         RunForm(self.page, dialog).fill(answers or {})
         if picture:
