@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 COMPLAIN_EVERY_S = 60.0
 """The same trouble is logged once a minute, not at each look."""
+AT_WORK = frozenset({RunPhase.SUBMITTING, RunPhase.PENDING, RunPhase.ACTIVE})
+"""Where a flow run needs the instance that it has."""
 EVER = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
 
@@ -89,6 +91,9 @@ class Runs(Protocol):
 
     async def cancel(self, run_id: UUID, why: str) -> bool:
         """Set Cancelled. Whether it is Cancelled by this call."""
+
+    async def record(self, run_id: UUID, infrastructure: str) -> None:
+        """Write down on the flow run what it runs on."""
 
 
 class Host(Protocol):
@@ -199,6 +204,7 @@ class Observer:
         if sweep:
             await self._adopt_recorded(pool[1], {run_id for run_id, _ in strangers})
             self._next_sweep = self._clock() + self._settings.sweep_seconds
+        await self._record(seen, views)
         await self._judge(seen, asked, views)
 
     async def _describe(self, scopes: Iterable[Aws], pool_id: str) -> dict[Aws, dict[str, Instance]]:
@@ -255,6 +261,25 @@ class Observer:
             self._watches.setdefault(
                 instance_id, Watched(view.id, instance_id, terms, born=self._clock(), adopted=True)
             )
+
+    async def _record(self, seen: Mapping[Aws, Mapping[str, Instance]], views: Mapping[UUID, RunView]) -> None:
+        """Write an instance's id on the flow run that doesn't name it: Prefect only logs it when that fails.
+
+        Whoever gives the instance its secrets looks there. A record of an instance that EC2 doesn't show stays: it may be
+        a newer one.
+        """
+        for watch in list(self._watches.values()):
+            there = seen.get(watch.terms.aws, {})
+            instance, view = there.get(watch.instance_id), views.get(watch.run_id)
+            if instance is None or instance.leaving or watch.superseded or view is None or view.phase not in AT_WORK:
+                continue
+            named = there.get((view.infrastructure or "").rpartition("::")[2])
+            if view.infrastructure and (named is None or named.launched_at >= instance.launched_at):
+                continue
+            try:
+                await self._runs.record(watch.run_id, instance.identifier)
+            except httpx.HTTPError as error:
+                self._complain(f"the record of instance {instance.id}", error)
 
     # Judgement
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -100,6 +101,11 @@ class RunStates:
         except ObjectNotFound:
             return None
         return state if state is not None and state.type == StateType.CRASHED else None
+
+    async def record(self, run_id: UUID, infrastructure: str) -> None:
+        """Write down on the flow run what it runs on; nothing to do for one that is gone."""
+        with suppress(ObjectNotFound):
+            await self._client().update_flow_run(run_id, infrastructure_pid=infrastructure)
 
     async def _propose(self, run_id: UUID, state: State) -> State | None:
         """The state that the server took or kept; None where the run is over, or isn't known any more."""

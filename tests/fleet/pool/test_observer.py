@@ -66,7 +66,14 @@ class World:
         settings = PoolSettings(poll_seconds=0.001, idle_seconds=0.001)
         return Observer(self, self, settings, log, ec2_of=ec2, clock=self.clock, now=self.clock.now)
 
-    def launch(self, run_id: UUID | None = None, *, phase: RunPhase = RunPhase.PENDING, pool: str = POOL) -> Instance:
+    def launch(
+        self,
+        run_id: UUID | None = None,
+        *,
+        phase: RunPhase = RunPhase.PENDING,
+        pool: str = POOL,
+        recorded: bool = True,
+    ) -> Instance:
         run_id = run_id or uuid4()
         tags = {POOL_TAG: pool, FLOW_RUN_TAG: str(run_id)}
         instance = Instance(
@@ -74,6 +81,8 @@ class World:
         )
         self.instances[instance.id] = instance
         self.phases[run_id] = phase
+        if recorded and pool == POOL:
+            self.recorded[run_id] = instance.identifier
         return instance
 
     def lose(self, instance: Instance, reason: str = "Server.SpotInstanceTermination") -> None:
@@ -110,6 +119,11 @@ class World:
 
     async def cancel(self, run_id: UUID, why: str) -> bool:
         return self._set(run_id, RunPhase.CANCELLED, why)
+
+    async def record(self, run_id: UUID, infrastructure: str) -> None:
+        self.calls.append("record")
+        self._fail("record")
+        self.recorded[run_id] = infrastructure
 
     # The pool worker
 
@@ -310,6 +324,46 @@ def test_an_adopted_instance_is_as_old_as_it_is(world: World) -> None:
     world.clock.seconds += 2
     looks(observer)
     assert world.instances[instance.id].leaving
+
+
+@pytest.mark.parametrize("adopted", [True, False])
+def test_an_instance_that_its_flow_run_does_not_name_is_recorded_there(world: World, adopted: bool) -> None:
+    """Prefect only logs an update that failed; without it, nobody could give the instance its secrets."""
+    instance = world.launch(recorded=False)
+    run_id = UUID(instance.tags[FLOW_RUN_TAG])
+    observer = world.observer()
+    if not adopted:
+        observer.add(run_id, instance, Terms(world.aws, boot_seconds=100))
+    world.broken.add("record")
+    looks(observer)
+    assert world.recorded == {}
+    assert instance.id in observer.watched
+    world.broken.clear()
+    looks(observer, 3)
+    assert world.recorded == {run_id: f"us-east-1::{instance.id}"}
+    assert world.calls.count("record") == 2
+
+
+def test_the_newer_instance_of_a_flow_run_is_the_one_that_is_recorded(world: World) -> None:
+    """A new attempt whose record failed stands beside the record of the attempt before."""
+    older = world.launch()
+    run_id = UUID(older.tags[FLOW_RUN_TAG])
+    world.lose(older)
+    world.clock.seconds += 10
+    newer = world.launch(run_id, recorded=False)
+    observer = world.observer()
+    looks(observer, 3)
+    assert world.recorded == {run_id: f"us-east-1::{newer.id}"}
+    world.recorded[run_id] = "us-east-1::i-unseen"
+    looks(observer, 2)
+    assert world.recorded == {run_id: "us-east-1::i-unseen"}, "EC2 may not show it yet"
+
+
+@pytest.mark.parametrize("phase", [RunPhase.CANCELLING, RunPhase.FINAL, RunPhase.RELEASED])
+def test_what_needs_no_instance_any_more_gets_no_record_of_one(world: World, phase: RunPhase) -> None:
+    world.launch(phase=phase, recorded=False)
+    looks(world.observer(), 2)
+    assert world.recorded == {}
 
 
 def test_a_flow_run_whose_instance_ended_while_nobody_watched_is_crashed(world: World) -> None:

@@ -210,6 +210,12 @@ def test_the_next_pool_worker_watches_what_the_last_one_left(play: Play, access:
         (instance,) = await stage.living()
         while instance.id not in stage.worker.observer.watched:  # noqa: ASYNC110
             await anyio.sleep(0.1)
+        # As if the update had failed that Prefect makes after a launch, and only logs.
+        await stage.client.request(
+            "PATCH", "/flow_runs/{id}", path_params={"id": run.id}, json={"infrastructure_pid": None}
+        )
+        while (await stage.client.read_flow_run(run.id)).infrastructure_pid != instance.identifier:  # noqa: ASYNC110
+            await anyio.sleep(0.1)
         stage.aws.ec2.terminate_instances(InstanceIds=[instance.id])
         await stage.wait(run, "Crashed")
 
