@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,32 @@ def test_a_fleet_s_logs_that_are_not_delivered_stay_in_the_bucket(
     monkeypatch.setattr(FleetBackend, "_call", call)
     FleetBackend(Ec2Config(), Follower()).run(a_request(log_dir="my/logs"), upload=upload)
     assert asked == [log_dir]
+
+
+@pytest.mark.parametrize("block", [None, "keys"])
+def test_a_fleet_plans_before_prefect_unless_keys_lie_in_a_block(
+    monkeypatch: pytest.MonkeyPatch, block: str | None
+) -> None:
+    """Only Prefect can read a block, so that a plan without its keys would refuse what the flow can run."""
+    happened: list[str] = []
+
+    @contextmanager
+    def services() -> Iterator[Callable[[], None]]:
+        yield lambda: happened.append("prefect is there")
+
+    def plan_run(*_: object, **__: object) -> str:
+        happened.append("planned")
+        return "a plan"
+
+    def call(_: FleetBackend, __: EvalRequest, plan: object) -> RunReport:
+        happened.append("called with a plan" if plan else "called")
+        return RunReport(run="r", outcome="success")
+
+    monkeypatch.setattr("fleet.backends.fleet.plan_run", plan_run)
+    monkeypatch.setattr(FleetBackend, "_call", call)
+    FleetBackend(Ec2Config(), Follower(), services=services, worker_secrets=block).run(a_request())
+    planned = ["planned", "prefect is there", "called with a plan"]
+    assert happened == (["prefect is there", "called"] if block else planned)
 
 
 def test_a_person_hears_of_files_that_stay_behind_on_this_machine_too(log_dirs: list[str], tmp_path: Path) -> None:
