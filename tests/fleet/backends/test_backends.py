@@ -101,6 +101,10 @@ def test_a_fleet_plans_before_prefect_unless_keys_lie_in_a_block(
         happened.append("planned")
         return "a plan"
 
+    def plan(*_: object, **__: object) -> str:
+        happened.append("planned")
+        return "a plan"
+
     def call(_: FleetBackend, __: EvalRequest, plan: object) -> RunReport:
         happened.append("called with a plan" if plan else "called")
         return RunReport(run="r", outcome="success")
