@@ -29,11 +29,12 @@ test: $(READY) ## All tests: fast ones first, then whole runs on the local cloud
 test-fast: $(READY) ## Tests that start no Prefect server and no local cloud
 	$(BIN)/python -m pytest -m "not cloud and not docker and not browser"
 
-check: $(READY) ## Format, lint, types, rooms, shell scripts
+check: $(READY) ## Format, lint, types, rooms, the account's template, shell scripts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+	$(BIN)/cfn-lint fleet/account/template.yaml
 	@set -e; scripts=$$(git ls-files '*.sh' .ci); \
 	  $(BIN)/shellcheck $$scripts; $(BIN)/shfmt -d -i 4 $$scripts
 
