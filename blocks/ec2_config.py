@@ -31,6 +31,12 @@ class Ec2Config(BaseModel):
         default=None,
         description="Worker image: an AMI id, or an SSM parameter that names one; empty: the account's own.",
     )
+    volume_gb: int = Field(
+        default=100,
+        ge=8,
+        le=16_384,
+        description="Size of each instance's encrypted root volume in GB; at least that of the image.",
+    )
     worker_user: str = Field(default="root", min_length=1, description="User that runs the jobs on an instance.")
     worker_setup: str | None = Field(
         default=None, description="Local script that each instance runs as root before it takes jobs."

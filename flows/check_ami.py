@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from prefect import flow
+from prefect import flow, get_run_logger
 
 from blocks.account import FleetAccount
 from blocks.ec2_config import Ec2Config
@@ -15,12 +15,20 @@ from fleet.aws.images import WorkerImage, check_image
 def check_ami(config: Ec2Config = Ec2Config(), account: str = "default") -> WorkerImage:
     """The image that a fleet with this configuration boots from.
 
-    AmiRejected names the parameter, AMI, region and reason, and the command that builds one.
+    AmiRejected names the parameter, AMI, region and reason, and the command that builds one; VolumeTooSmall and
+    InstanceTypeUnknown what to set instead.
     """
     deployment = cast("FleetAccount", FleetAccount.load(account))
-    return check_image(
+    config = deployment.settled(config)
+    image = check_image(
         deployment.site(config.region).aws,
         requested=config.ami,
         default_parameter=deployment.image_parameter,
         instance_types=[config.instance_type, *config.instance_type_fallbacks],
+        volume_gb=config.volume_gb,
     )
+    log = get_run_logger()
+    log.info("%s", image.line())
+    if image.doubt:
+        log.warning("%s", image.doubt)
+    return image

@@ -71,6 +71,7 @@ def job_variables(
         "security_groups": security_groups,
         "instance_profile": account.instance_profile,
         "market": "spot" if config.spot else "on-demand",
+        "volume_gb": config.volume_gb,
         "max_hours": config.max_hours,
         "boot_seconds": config.boot_seconds,
         "tags": tags_of(order.run, order.eval_ids, owner),

@@ -2,6 +2,10 @@
 
 Called before anything is created. Looking is apart from judging: the `judge_…` functions decide from what was found, and
 every refusal names the parameter, the AMI, the region, the reason, and the command that builds an image.
+
+An image says by two tags what it is: `CONTRACT_TAG`, the number of the agreement between image and boot code, and
+`VERSION_TAG`, the version of this project that built it. EC2 shows an image's tags to nobody but the account that wrote them,
+so that an image which another account shares comes without: it isn't refused for that, and `WorkerImage.doubt` says so.
 """
 
 from __future__ import annotations
@@ -10,13 +14,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fleet import __version__
 from fleet.aws.failures import AwsRefused, calling
+from fleet.aws.identity import caller
 from fleet.aws.session import Aws
 from fleet.errors import RequestRefused
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.literals import InstanceTypeType
     from mypy_boto3_ec2.type_defs import ImageTypeDef
+
+CONTRACT = 1
+"""What this version's boot code expects of an image: the programs on its PATH, the engine's settings, the boot unit. Raised by one
+with each change that an older image can't serve."""
+CONTRACT_TAG = "inspect-fleet:contract"
+VERSION_TAG = "inspect-fleet:version"
 
 UNKNOWN_AMI = frozenset({"InvalidAMIID.Malformed", "InvalidAMIID.NotFound", "InvalidAMIID.Unavailable"})
 """EC2 knows no such AMI in this region; Unavailable is what it says of some deregistered ones."""
@@ -51,12 +63,41 @@ class WorkerImage:
     architecture: str
     """As EC2 has it: x86_64, arm64, …"""
     region: str
+    contract: int | None = None
+    """The number that its tag says; None: another account's image, whose tags EC2 doesn't show."""
+    version: str = ""
+    """The version of this project that built it, by its tag; empty: it has none, or none that is shown."""
+    created: str = ""
+    """When it was made, as EC2 writes it (ISO 8601, UTC)."""
+    owner: str = ""
+    """Number of the account that owns it."""
+    root_device: str = "/dev/xvda"
+    """Its own name of its root volume."""
+    snapshot_gb: int = 0
+    """Size of the snapshot behind its root volume, in GiB; 0: EC2 didn't say."""
+
+    @property
+    def doubt(self) -> str:
+        """What couldn't be checked, in one line; empty: nothing."""
+        if self.contract is not None:
+            return ""
+        return (
+            f"{self.label} belongs to account {self.owner}, whose tags EC2 doesn't show: whether it keeps contract {CONTRACT} "
+            f"isn't known. Tag it in this account to have it checked ({CONTRACT_TAG}={CONTRACT})"
+        )
+
+    def line(self) -> str:
+        """What it is, in one line."""
+        contract = f"contract {self.contract}" if self.contract is not None else "contract not shown"
+        built = f", built by version {self.version}" if self.version else ""
+        made = f", made {self.created}" if self.created else ""
+        return f"worker image {self.label} in {self.region}: {self.architecture}, {contract}{built}{made}"
 
 
 class AmiRejected(RequestRefused):
     """The worker image can't be launched; raised before anything is created. The person builds one, or names another.
 
-    Children: AmiParameterMissing, AmiAbsent, AmiNotReady, AmiWrongArchitecture.
+    Children: AmiParameterMissing, AmiAbsent, AmiNotReady, AmiWrongContract, AmiWrongArchitecture.
     """
 
     parameter: str
@@ -91,12 +132,40 @@ class AmiNotReady(AmiRejected):
     """EC2's own words; empty where it gave none."""
 
 
+class AmiWrongContract(AmiRejected):
+    """The AMI was built for another version of this project, or isn't a worker image at all."""
+
+    contract: str
+    """What its tag says; empty: it has no such tag."""
+    version: str
+    """The version that built it, by its tag; empty: it has no such tag."""
+    needs: int
+    """The contract that this version needs."""
+
+
 class AmiWrongArchitecture(AmiRejected):
     """The AMI doesn't fit some of the instance types that the run would try."""
 
     architecture: str
     misfits: tuple[str, ...]
     """The instance types that it doesn't fit."""
+
+
+class VolumeTooSmall(RequestRefused):
+    """The root volume that is asked for is smaller than the image's own; raised before anything is created."""
+
+    ami: str
+    """As people are shown it."""
+    region: str
+    volume_gb: int
+    snapshot_gb: int
+
+    def message(self) -> str:
+        """One line: image, region, both sizes, and what to set."""
+        return (
+            f"a root volume of {self.volume_gb} GB is too small for the worker image {self.ami} in {self.region}, whose snapshot "
+            f"has {self.snapshot_gb} GB: set volume_gb to {self.snapshot_gb} or more"
+        )
 
 
 class InstanceTypeUnknown(RequestRefused):
@@ -112,15 +181,27 @@ class InstanceTypeUnknown(RequestRefused):
 
 
 def check_image(
-    aws: Aws, *, requested: str | None, default_parameter: str, instance_types: Sequence[str]
+    aws: Aws,
+    *,
+    requested: str | None,
+    default_parameter: str,
+    instance_types: Sequence[str],
+    volume_gb: int | None = None,
 ) -> WorkerImage:
     """The image that `requested` names (an AMI id, or a parameter beginning with `/`; else `default_parameter`), fit to launch.
 
-    AmiRejected and InstanceTypeUnknown say what to change; AwsRefused: EC2 or SSM couldn't be asked.
+    `volume_gb`: the root volume that will be asked for. AmiRejected, VolumeTooSmall and InstanceTypeUnknown say what to
+    change; AwsRefused: EC2 or SSM couldn't be asked.
     """
     name = _name(aws, (requested or "").strip() or default_parameter)
-    image = judge_state(name, _found(aws, name))
+    found = judge_state(name, _found(aws, name))
+    tags = {tag["Key"]: tag["Value"] for tag in found.get("Tags", [])}
+    # Who asks matters only where the tag isn't seen, which spares the question for every image that has it.
+    owned = CONTRACT_TAG in tags or found.get("OwnerId") == caller(aws).account
+    image = _seen(name, found, contract=judge_contract(name, tags, owned=owned), version=tags.get(VERSION_TAG, ""))
     judge_architecture(name, image.architecture, _architectures(aws, instance_types))
+    if volume_gb is not None:
+        judge_volume(image, volume_gb)
     return image
 
 
@@ -131,8 +212,8 @@ def label_of(ami: str, parameter: str) -> str:
     return ami or parameter
 
 
-def judge_state(name: AmiName, found: ImageTypeDef | None) -> WorkerImage:
-    """The image, if EC2's description of it says that it can be launched. AmiAbsent, AmiNotReady."""
+def judge_state(name: AmiName, found: ImageTypeDef | None) -> ImageTypeDef:
+    """EC2's description of the image, if it says that it can be launched. AmiAbsent, AmiNotReady."""
     if found is None:
         raise AmiAbsent(
             parameter=name.parameter,
@@ -152,9 +233,36 @@ def judge_state(name: AmiName, found: ImageTypeDef | None) -> WorkerImage:
             reason=reason,
             why=f"its state is {state}{f' ({reason})' if reason else ''}, not available",
         )
-    return WorkerImage(
-        id=name.ami, label=name.label, architecture=found.get("Architecture", "unknown"), region=name.region
+    return found
+
+
+def judge_contract(name: AmiName, tags: Mapping[str, str], *, owned: bool) -> int | None:
+    """The contract that the image keeps, by its tags; None: its tags aren't shown, since it isn't `owned`. AmiWrongContract."""
+    said = tags.get(CONTRACT_TAG, "").strip()
+    if said == str(CONTRACT):
+        return CONTRACT
+    if CONTRACT_TAG not in tags and not owned:
+        return None
+    version = tags.get(VERSION_TAG, "").strip()
+    has = f"its tag {CONTRACT_TAG} is {said!r}" if CONTRACT_TAG in tags else f"it has no tag {CONTRACT_TAG}"
+    by = f" (built by version {version})" if version else ""
+    newer = said.isdecimal() and int(said) > CONTRACT
+    raise AmiWrongContract(
+        parameter=name.parameter,
+        ami=name.ami,
+        region=name.region,
+        contract=said,
+        version=version,
+        needs=CONTRACT,
+        why=f"{has}{by}, and this version ({__version__}) needs {CONTRACT}"
+        f"{', so the image is for a newer one' if newer else ''}",
     )
+
+
+def judge_volume(image: WorkerImage, volume_gb: int) -> None:
+    """VolumeTooSmall: EC2 makes no volume that is smaller than the snapshot it begins with."""
+    if volume_gb < image.snapshot_gb:
+        raise VolumeTooSmall(ami=image.label, region=image.region, volume_gb=volume_gb, snapshot_gb=image.snapshot_gb)
 
 
 def judge_architecture(name: AmiName, architecture: str, supported: Mapping[str, Sequence[str]]) -> None:
@@ -170,6 +278,23 @@ def judge_architecture(name: AmiName, architecture: str, supported: Mapping[str,
             misfits=tuple(misfits),
             why=f"its architecture is {architecture}, but {takes}",
         )
+
+
+def _seen(name: AmiName, found: ImageTypeDef, *, contract: int | None, version: str) -> WorkerImage:
+    root = found.get("RootDeviceName") or "/dev/xvda"
+    volumes = {volume.get("DeviceName"): volume.get("Ebs", {}) for volume in found.get("BlockDeviceMappings", [])}
+    return WorkerImage(
+        id=name.ami,
+        label=name.label,
+        architecture=found.get("Architecture", "unknown"),
+        region=name.region,
+        contract=contract,
+        version=version,
+        created=found.get("CreationDate", ""),
+        owner=found.get("OwnerId", ""),
+        root_device=root,
+        snapshot_gb=volumes.get(root, {}).get("VolumeSize", 0),
+    )
 
 
 def _name(aws: Aws, source: str) -> AmiName:

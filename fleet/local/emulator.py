@@ -197,6 +197,9 @@ def _fill_account() -> None:
     from moto.s3.models import s3_backends
     from moto.ssm.models import ssm_backends
 
+    from fleet import __version__
+    from fleet.aws.images import CONTRACT, CONTRACT_TAG, VERSION_TAG
+
     ec2 = ec2_backends[preset.ACCOUNT][preset.REGION]
     for image in preset.IMAGES:
         ami = Ami(
@@ -209,6 +212,7 @@ def _fill_account() -> None:
             hypervisor="xen",
             root_device_type="ebs",
             region_name=f"{preset.REGION}a",
+            tags={CONTRACT_TAG: str(CONTRACT), VERSION_TAG: __version__},
         )
         if image.reason:  # moto knows no reason, but shows any attribute that AWS's answer has
             vars(ami)["state_reason"] = StateReason(image.reason, image.reason.split(":", 1)[0])

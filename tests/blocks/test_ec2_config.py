@@ -24,9 +24,14 @@ CONTRACT = {
 }
 
 
+ADDED = {"volume_gb": 100}
+"""Knobs that came later, with the defaults that runs rely on since."""
+
+
 def test_fields_and_defaults_are_kept() -> None:
     config = Ec2Config()
     assert {name: getattr(config, name) for name in CONTRACT} == CONTRACT
+    assert {name: getattr(config, name) for name in ADDED} == ADDED
 
 
 @pytest.mark.parametrize("given", ["c7i.large, m7i.large,", ["c7i.large", "m7i.large"]])
@@ -46,6 +51,8 @@ def test_fallbacks_come_as_a_list_or_with_commas(given: object) -> None:
         {"lease_seconds": 1},
         {"lease_seconds": 3601},
         {"worker_user": ""},
+        {"volume_gb": 7},
+        {"volume_gb": 16385},
     ],
 )
 def test_what_can_not_work_is_refused(given: dict[str, object]) -> None:

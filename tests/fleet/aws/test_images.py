@@ -8,20 +8,27 @@ from typing import Any
 import boto3
 import pytest
 
+from fleet import __version__
 from fleet.aws.failures import AwsRefused, CredentialsBad, Denied, Throttled
 from fleet.aws.images import (
+    CONTRACT,
+    CONTRACT_TAG,
+    VERSION_TAG,
     AmiAbsent,
     AmiNotReady,
     AmiParameterMissing,
     AmiRejected,
     AmiWrongArchitecture,
+    AmiWrongContract,
     InstanceTypeUnknown,
+    VolumeTooSmall,
     WorkerImage,
     check_image,
 )
 from fleet.aws.session import Aws
 from tests.fleet.aws.conftest import REGION, fail, reply
 
+ACCOUNT = "123456789012"
 DEFAULT = "/inspect-fleet/worker-image"
 UNKNOWN = "ami-0123456789abcdef0"
 BUILD = f"fleet image build --region {REGION}"
@@ -86,9 +93,27 @@ def gone_by_code(aws: Aws, image: str) -> str:
     return image
 
 
+def tagged(**tags: str) -> Callable[[Aws, str], str]:
+    """An image of this account, with these tags: `contract` and `version`."""
+
+    def arrange(aws: Aws, image: str) -> str:
+        copy = copied(aws, image)
+        given = {CONTRACT_TAG: tags.get("contract"), VERSION_TAG: tags.get("version")}
+        named = [{"Key": key, "Value": value} for key, value in given.items() if value is not None]
+        if named:
+            aws.ec2.create_tags(Resources=[copy], Tags=named)  # type: ignore[arg-type]
+        return copy
+
+    return arrange
+
+
+def strange_copy(aws: Aws, image: str) -> str:
+    """Another account's image that was tagged in this one, with another number."""
+    return described_as("available", OwnerId="999999999999", Tags=[{"Key": CONTRACT_TAG, "Value": "7"}])(aws, image)
+
+
 def built_for_arm(aws: Aws, image: str) -> str:
-    reply(aws.ec2, "DescribeImages", {"Images": [{"ImageId": image, "State": "available", "Architecture": "arm64"}]})
-    return image
+    return described_as("available", Architecture="arm64")(aws, image)
 
 
 @dataclass(frozen=True)
@@ -123,6 +148,22 @@ ROWS = [
     ),
     Row("deregistered", described_as("deregistered"), AmiNotReady, ("its state is deregistered, not available",)),
     Row("disabled", described_as("disabled"), AmiNotReady, ("its state is disabled",)),
+    Row("no contract", tagged(), AmiWrongContract, (f"it has no tag {CONTRACT_TAG}, and this version", "needs 1")),
+    Row(
+        "an older contract",
+        tagged(contract="0", version="0.0.9"),
+        AmiWrongContract,
+        (f"its tag {CONTRACT_TAG} is '0' (built by version 0.0.9), and this version ({__version__}) needs 1.",),
+    ),
+    Row(
+        "a newer contract",
+        tagged(contract="2", version="3.0"),
+        AmiWrongContract,
+        ("is '2' (built by version 3.0)", "so the image is for a newer one"),
+    ),
+    Row("a contract that is no number", tagged(contract="one"), AmiWrongContract, ("is 'one', and this version",)),
+    Row("an empty contract", tagged(contract=""), AmiWrongContract, ("is '', and this version",)),
+    Row("another account's with a wrong contract", strange_copy, AmiWrongContract, ("is '7'",)),
     Row(
         "wrong architecture for every type",
         built_for_arm,
@@ -197,22 +238,96 @@ def test_a_parameter_that_holds_nothing_of_use_is_named(aws: Aws, unique: str) -
 
 @pytest.mark.parametrize("requested", [None, "", "  "])
 def test_no_wish_means_the_default_parameter(aws: Aws, x86: str, unique: str, requested: str | None) -> None:
+    image = tagged(contract="1", version="0.1.0")(aws, x86)
     parameter = f"/{unique}/image"
-    name(aws, parameter, f"{x86}\n")
+    name(aws, parameter, f"{image}\n")
     found = check_image(aws, requested=requested, default_parameter=parameter, instance_types=X86)
-    assert found == WorkerImage(id=x86, label=f"{x86} (from {parameter})", architecture="x86_64", region=REGION)
+    assert found == WorkerImage(
+        id=image,
+        label=f"{image} (from {parameter})",
+        architecture="x86_64",
+        region=REGION,
+        contract=CONTRACT,
+        version="0.1.0",
+        created=found.created,
+        owner=ACCOUNT,
+        root_device="/dev/sda1",
+        snapshot_gb=15,
+    )
+    assert found.created.startswith("20")
+    assert found.line() == (
+        f"worker image {image} (from {parameter}) in {REGION}: x86_64, contract 1, built by version 0.1.0, "
+        f"made {found.created}"
+    )
+    assert found.doubt == ""
 
 
 def test_an_image_by_id_needs_no_parameter(aws: Aws, x86: str) -> None:
-    found = check_image(aws, requested=x86, default_parameter="/no/such", instance_types=[*X86, X86[0]])
-    assert found == WorkerImage(id=x86, label=x86, architecture="x86_64", region=REGION)
+    image = tagged(contract="1")(aws, x86)
+    found = check_image(aws, requested=image, default_parameter="/no/such", instance_types=[*X86, X86[0]])
+    assert (found.id, found.label, found.version) == (image, image, "")
+
+
+def test_an_image_whose_tags_are_not_shown_is_not_refused_for_that(aws: Aws, x86: str) -> None:
+    """EC2 shows tags to the account that wrote them: an image that another account shares comes without, and the doubt is said."""
+    reply(
+        aws.ec2,
+        "DescribeImages",
+        {"Images": [{"ImageId": x86, "State": "available", "Architecture": "x86_64", "OwnerId": "999999999999"}]},
+    )
+    found = check_image(aws, requested=x86, default_parameter=DEFAULT, instance_types=X86)
+    assert found.contract is None
+    assert "contract not shown" in found.line()
+    assert found.doubt.startswith(f"{x86} belongs to account 999999999999, whose tags EC2 doesn't show")
+    assert f"{CONTRACT_TAG}={CONTRACT}" in found.doubt
+
+
+def test_who_asks_is_looked_up_only_for_an_image_without_the_tag(aws: Aws, x86: str) -> None:
+    """The identity service isn't asked for the usual image: it may fail here."""
+    image = tagged(contract="1")(aws, x86)
+    fail(aws.sts, "GetCallerIdentity", "InternalFailure", status=500)
+    assert check_image(aws, requested=image, default_parameter=DEFAULT, instance_types=X86).contract == CONTRACT
+    with pytest.raises(AwsRefused):
+        check_image(aws, requested=tagged()(aws, x86), default_parameter=DEFAULT, instance_types=X86)
+
+
+@pytest.mark.parametrize("volume", [None, 15, 100])
+def test_a_volume_that_holds_the_image_is_taken(aws: Aws, x86: str, volume: int | None) -> None:
+    image = tagged(contract="1")(aws, x86)
+    found = check_image(aws, requested=image, default_parameter=DEFAULT, instance_types=X86, volume_gb=volume)
+    assert found.snapshot_gb == 15
+
+
+def test_a_volume_smaller_than_the_image_is_refused_with_both_sizes(aws: Aws, x86: str) -> None:
+    image = tagged(contract="1")(aws, x86)
+    with pytest.raises(VolumeTooSmall) as caught:
+        check_image(aws, requested=image, default_parameter=DEFAULT, instance_types=X86, volume_gb=14)
+    assert str(caught.value) == (
+        f"a root volume of 14 GB is too small for the worker image {image} in {REGION}, whose snapshot has 15 GB: "
+        "set volume_gb to 15 or more"
+    )
+
+
+def test_the_root_volume_is_the_one_that_is_compared(aws: Aws, x86: str) -> None:
+    """An image's second volume may be larger than what is asked for the first."""
+    disks = [
+        {"DeviceName": "/dev/sdb", "Ebs": {"VolumeSize": 500}},
+        {"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": 30}},
+        {"DeviceName": "/dev/sdc", "VirtualName": "ephemeral0"},
+    ]
+    described_as(
+        "available",
+        RootDeviceName="/dev/xvda",
+        BlockDeviceMappings=disks,
+        Tags=[{"Key": CONTRACT_TAG, "Value": "1"}],
+    )(aws, x86)
+    found = check_image(aws, requested=x86, default_parameter=DEFAULT, instance_types=X86, volume_gb=30)
+    assert (found.root_device, found.snapshot_gb) == ("/dev/xvda", 30)
 
 
 def test_an_arm_image_fits_arm_types(aws: Aws, images: dict[str, str]) -> None:
-    assert (
-        check_image(aws, requested=images["arm64"], default_parameter=DEFAULT, instance_types=[ARM]).architecture
-        == "arm64"
-    )
+    arm = images["arm64"]
+    assert check_image(aws, requested=arm, default_parameter=DEFAULT, instance_types=[ARM]).architecture == "arm64"
 
 
 def test_an_image_of_another_region_is_unknown_in_this_one(aws: Aws, x86: str) -> None:
@@ -242,6 +357,7 @@ def test_a_type_that_ec2_leaves_out_is_unknown(aws: Aws, x86: str) -> None:
         ("ec2", "DescribeImages", "RequestLimitExceeded", Throttled),
         ("ec2", "DescribeInstanceTypes", "UnauthorizedOperation", Denied),
         ("ec2", "DescribeInstanceTypes", "InternalError", AwsRefused),
+        ("sts", "GetCallerIdentity", "Throttling", Throttled),
     ],
 )
 def test_a_question_that_was_not_answered_is_no_verdict_on_the_image(
@@ -254,4 +370,4 @@ def test_a_question_that_was_not_answered_is_no_verdict_on_the_image(
     with pytest.raises(AwsRefused) as caught:
         check_image(aws, requested=parameter, default_parameter=DEFAULT, instance_types=X86)
     assert type(caught.value) is kind
-    assert REGION in str(caught.value)
+    assert service == "sts" or REGION in str(caught.value)
