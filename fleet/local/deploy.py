@@ -1,6 +1,6 @@
 """What a Prefect server needs before a run: work pools, the account's block, the deployments of `prefect.yaml`.
 
-Run as `python -m fleet.local.launcher fleet.local.deploy`, with the server's address in the environment. Doing it again
+Run as `python -m fleet.services.launcher fleet.local.deploy`, with the server's address in the environment. Doing it again
 changes nothing.
 """
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fleet.local import preset
 from fleet.local.ending import mark
+from fleet.services.settings import server_on_sqlite
 
 FOREIGN = ("PREFECT", "AWS_")
 """Prefixes of variables that would lead a process to another Prefect server or another AWS account."""
@@ -78,21 +79,11 @@ def prefect_server(folder: Path, api: str, *, static: Path, prepared: bool) -> d
     first = "false" if prepared else "true"
     return {
         **prefect(folder, api),
-        "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database(folder)}",
+        **server_on_sqlite(database(folder)),
         "PREFECT_SERVER_DATABASE_MIGRATE_ON_START": first,
         "PREFECT_API_BLOCKS_REGISTER_ON_START": first,
-        # The memo imports every installed collection at each start, only to find that nothing has changed.
-        "PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
         "PREFECT_SERVER_UI_API_URL": api,
         "PREFECT_SERVER_UI_STATIC_DIRECTORY": str(static),
-        "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
-        "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
-        # The defaults suit Postgres; SQLite takes fewer, larger writes better (85 task runs a second against 30).
-        "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "50",
-        "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE": "50",
-        "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_BATCH_SIZE": "200",
-        "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_READ_BATCH_SIZE": "50",
-        "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_FLUSH_INTERVAL": "1",
     }
 
 

@@ -28,7 +28,7 @@ from fleet.local.process_ref import ProcessRef
 from fleet.local.state import CloudState, Part
 from fleet.local.template import Kind, Templates, templates
 
-LAUNCHER = "fleet.local.launcher"
+LAUNCHER = "fleet.services.launcher"
 
 PATIENCE = 240.0
 """Seconds a part may take to be ready; a first start on a slow disk compiles Prefect and makes its tables."""
@@ -198,11 +198,11 @@ class Supervisor:
             static = self.cache / "prefect-ui"
             extra = environment.prefect_server(self.folder, api, static=static, prepared=self.prepared)
             fd = self.listener.fileno()
-            return Command(part, LAUNCHER, ["fleet.local.server", str(fd)], {**own, **extra}, fds=(fd,))
+            return Command(part, LAUNCHER, ["fleet.services.server", str(fd)], {**own, **extra}, fds=(fd,))
         if part == "deploy":
             return Command(part, LAUNCHER, ["fleet.local.deploy"], {**own, **environment.prefect(self.folder, api)})
         extra = environment.pool_workers(self.folder, api, self.state.aws_endpoint)
-        return Command(part, LAUNCHER, ["fleet.local.pool_workers", *self.pools], {**own, **extra})
+        return Command(part, LAUNCHER, ["fleet.services.pool_workers", *self.pools], {**own, **extra})
 
     def _wait_answer(self, part: str) -> None:
         self._wait(part, lambda child: child.answer() is not None)

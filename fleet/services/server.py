@@ -1,8 +1,8 @@
-"""The Prefect server of a local cloud: API, UI and services in one process.
+"""The Prefect server: API, UI and services in one process.
 
-Run as `python -m fleet.local.launcher fleet.local.server FD`, where FD is a listening socket that the supervisor opened. So the
-port is known before the server is, and it stays the same when the server is started again: a request made meanwhile waits
-instead of failing.
+Run as `python -m fleet.services.launcher fleet.services.server FD`, where FD is a listening socket that whoever starts it has
+opened. So the port is known before the server is, and it stays the same when the server is started again: a request made
+meanwhile waits instead of failing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import uvicorn
 from prefect.server.api.server import create_app
 from prefect.settings import get_current_settings
 
-from fleet.local.turns import take_turns
+from fleet.services.turns import take_turns
 
 
 class AnnouncedServer(uvicorn.Server):
@@ -24,7 +24,7 @@ class AnnouncedServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, then print one JSON line with the address."""
         await super().startup(sockets)
-        print(json.dumps({"prefect": get_current_settings().api.url}), flush=True)  # noqa: T201, the supervisor reads it
+        print(json.dumps({"prefect": get_current_settings().api.url}), flush=True)  # noqa: T201, whoever started it reads it
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from prefect.server.database.configurations import AioSqliteConfiguration
 from sqlalchemy.exc import OperationalError
 
-from fleet.local.turns import Begin, in_turn
+from fleet.services.turns import Begin, in_turn
 
 WRITERS = 8
 PLAIN: Begin = AioSqliteConfiguration.begin_transaction
@@ -42,7 +42,7 @@ def test_writers_that_take_turns_are_all_served(tmp_path: Path) -> None:
 
 
 def test_without_turns_sqlite_refuses_some_of_them(tmp_path: Path) -> None:
-    """Once this fails, Prefect begins its transactions as writers, and `fleet.local.turns` can go."""
+    """Once this fails, Prefect begins its transactions as writers, and `fleet.services.turns` can go."""
     with pytest.raises(OperationalError, match="locked"):
         asyncio.run(count_up(tmp_path / "a.db", PLAIN))
 

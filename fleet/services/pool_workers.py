@@ -1,6 +1,7 @@
-"""The pool workers of a local cloud, in one process and one event loop: two would import Prefect twice.
+"""The pool workers of a deployment, in one process and one event loop: two would import Prefect twice.
 
-Run as `python -m fleet.local.launcher fleet.local.pool_workers POOL…`. One JSON line on stdout says when all pools are ready.
+Run as `python -m fleet.services.launcher fleet.services.pool_workers POOL…`. One JSON line on stdout says when all pools are
+ready.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from prefect.workers.process import ProcessWorker
 
 from fleet.pool.worker import EC2Worker
 
-WORKER_NAME = "local"
+WORKER_NAME = "FLEET_POOL_WORKER_NAME"
+"""Environment: the name under which the UI shows the pool workers; `local` where it isn't set."""
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +53,7 @@ async def _announce(pools: Sequence[str]) -> None:
             if {pool.name for pool in found if pool.status == WorkPoolStatus.READY} >= set(pools):
                 break
             await anyio.sleep(0.1)
-    print(json.dumps({"pools": list(pools)}), flush=True)  # noqa: T201, the supervisor reads it
+    print(json.dumps({"pools": list(pools)}), flush=True)  # noqa: T201, whoever started it reads it
 
 
 def main(pools: Sequence[str]) -> None:
@@ -63,10 +65,9 @@ def main(pools: Sequence[str]) -> None:
     kinds: list[type[BaseWorker[Any, Any, Any]]] = [
         ProcessWorker if pool == "controllers" else EC2Worker for pool in pools
     ]
+    name = os.environ.get(WORKER_NAME, "local")
     workers = [
-        kind(
-            work_pool_name=pool, name=WORKER_NAME, heartbeat_interval_seconds=heartbeat, create_pool_if_not_found=False
-        )
+        kind(work_pool_name=pool, name=name, heartbeat_interval_seconds=heartbeat, create_pool_if_not_found=False)
         for kind, pool in zip(kinds, pools, strict=True)
     ]
     asyncio.run(serve(workers, pools))

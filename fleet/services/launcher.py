@@ -1,4 +1,4 @@
-"""Starts a module of ours that imports Prefect: `python -m fleet.local.launcher MODULE ARGUMENT…` calls its `main(arguments)`."""
+"""Starts a module of ours that imports Prefect: `python -m fleet.services.launcher MODULE ARGUMENT…` calls its `main`."""
 
 from __future__ import annotations
 
