@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Tests at a time: each process with whole runs has a local cloud of its own, so that more than four serve nobody.
+JOBS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 4 ? cores : 4)))
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .PHONY: help env demo test test-fast check format bench parity lock clean
 help: ## List the targets
@@ -23,11 +26,11 @@ demo: $(READY) ## Run the example eval on a local cloud of two instances
 	@$(BIN)/python -m examples.demo
 
 test: $(READY) ## All tests: fast ones first, then whole runs on the local cloud
-	$(BIN)/python -m pytest -m "not cloud and not docker and not browser"
-	$(BIN)/python -m pytest -m "cloud or docker or browser"
+	$(PYTEST) -m "not cloud and not docker and not browser"
+	$(PYTEST) -m "cloud or docker or browser"
 
 test-fast: $(READY) ## Tests that start no Prefect server and no local cloud
-	$(BIN)/python -m pytest -m "not cloud and not docker and not browser"
+	$(PYTEST) -m "not cloud and not docker and not browser"
 
 check: $(READY) ## Format, lint, types, rooms, the account's template, shell scripts
 	$(BIN)/ruff format --check .
