@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
+import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
@@ -37,9 +38,15 @@ def aws_environment(moto_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
 
 
+@pytest.fixture(scope="session")
+def boto() -> boto3.Session:
+    """One for all tests: it keeps what botocore knows of each service, which takes most of a second to read."""
+    return boto3.Session("testing", "testing", region_name=REGION)
+
+
 @pytest.fixture
-def aws(aws_environment: None) -> Aws:
-    return Aws(REGION)
+def aws(aws_environment: None, boto: boto3.Session) -> Aws:
+    return Aws(REGION, session=boto)
 
 
 @pytest.fixture
