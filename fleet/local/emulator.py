@@ -16,8 +16,10 @@ from typing import Any
 from fleet.local import preset
 from fleet.local.calls import Call, Environ, StartResponse, read_call, refuse
 from fleet.local.corrections_start import import_moto
+from fleet.local.disks import Disks
 from fleet.local.faults import PATH, FaultBook
 from fleet.local.machines import Machines, Watcher
+from fleet.local.sessions import OPERATIONS, answer_session
 
 log = logging.getLogger(__name__)
 
@@ -34,17 +36,21 @@ WARM = ("sts", "ssm", "sqs", "s3", "ec2")
 class Emulator:
     """The emulated account. One a process."""
 
-    def __init__(self, watcher: Watcher, console: Callable[[str], bytes]) -> None:
+    def __init__(self, watcher: Watcher, console: Callable[[str], bytes], disks: Disks) -> None:
         """Load moto, correct it and fill the account from `preset`. EmulatorUnknown: another moto is installed.
 
-        `watcher` hears of every instance; `console` gives an instance's output.
+        `watcher` hears of every instance; `console` gives an instance's output; `disks` keeps what volumes hold.
         """
         import_moto()
         from fleet.local.corrections_ec2 import correct_ec2
+        from fleet.local.corrections_network import correct_network
         from fleet.local.corrections_sqs import correct_sqs
         from fleet.local.corrections_ssm import correct_ssm
+        from fleet.local.corrections_volumes import correct_volumes
 
         self.machines: Machines = correct_ec2(watcher, console)
+        correct_network()
+        correct_volumes(disks)
         correct_sqs()
         correct_ssm()
         _fill_account()
@@ -70,7 +76,7 @@ class Emulator:
                 """Nothing."""
 
         moto = DomainDispatcherApplication(create_backend_app)
-        self._edge = Edge(moto, self.faults, control)
+        self._edge = Edge(moto, self.faults, control, self.machines)
         self._server = make_server("127.0.0.1", 0, self._edge, threaded=True, request_handler=Quiet)
         self._server.daemon_threads = True
         Thread(target=self._server.serve_forever, name="emulator", daemon=True).start()
@@ -98,9 +104,10 @@ class Edge:
     The corrections are imported where they are used: they import moto, which must have been told its switches before.
     """
 
-    def __init__(self, moto: Any, faults: FaultBook, control: Application) -> None:
+    def __init__(self, moto: Any, faults: FaultBook, control: Application, machines: Machines) -> None:
         self._moto = moto
         self._faults = faults
+        self._machines = machines
         self._control = control
         self._one_writer = Lock()
         self.closed = False
@@ -134,6 +141,8 @@ class Edge:
                 denied = _denied(call, instance)
             if denied:
                 return refuse(call, environ, start, code="AccessDeniedException", status=400, message=denied)
+        if call.service == "ssm" and call.operation in OPERATIONS:
+            return answer_session(call, environ, start, self._machines)
         return self._answer(call, environ, start)
 
     def _answer(self, call: Call, environ: Environ, start: StartResponse) -> Iterable[bytes]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 
+from fleet.local.disks import write_disk_shims
 from fleet.local.machines import Machine
 from fleet.local.power import FIFO, PowerRequest, read_power, write_shims
 from fleet.local.processes import MARK, Finder, Process, end, process, write_record
@@ -80,6 +81,7 @@ class Guest:
         script.write_bytes(self._machine.user_data)
         script.chmod(0o700)
         write_shims(self._folder / "bin", fifo=self._folder / FIFO, python=sys.executable)
+        write_disk_shims(self._folder / "bin", self._folder)
         self._temporary = make_temporary(self._folder)
         plugins = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "cli-plugins"
         if plugins.is_dir():  # `docker compose` is found through HOME, which is the instance's own; logins stay behind

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from fleet.errors import FleetError
 from fleet.local.control import Control
+from fleet.local.disks import Disks
 from fleet.local.emulator import Emulator
 from fleet.local.hypervisor import Hypervisor
 from fleet.local.metadata import MetadataService
@@ -76,7 +77,7 @@ async def serve(folder: Path) -> None:
         loop.add_signal_handler(sign, over.set)
 
     hypervisor = Hypervisor(folder)
-    emulator = Emulator(hypervisor, hypervisor.console)
+    emulator = Emulator(hypervisor, hypervisor.console, Disks(folder))
     metadata = MetadataService(emulator.machines, hypervisor, lambda: hypervisor.timing.credentials)
     endpoint, metadata_endpoint = emulator.start(Control(emulator.faults, hypervisor)), metadata.start()
     hypervisor.connect(
