@@ -6,6 +6,7 @@ launches is recorded or gone; what is recorded is watched until it ends, by this
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -21,15 +22,17 @@ from prefect.states import InfrastructurePending
 from prefect.utilities.engine import propose_state
 from prefect.workers.base import BaseWorker, BaseWorkerResult
 
+from fleet.aws.capacity import Candidate
 from fleet.aws.failures import AwsRefused
 from fleet.aws.identity import caller
 from fleet.aws.images import check_image
 from fleet.aws.instances import Instance, Instances, LaunchOrder, launch
+from fleet.aws.network import Networks
 from fleet.aws.session import Aws
 from fleet.errors import FleetError
 from fleet.pool.access import Access
 from fleet.pool.observer import Observer, Terms, Watched
-from fleet.pool.order import POOL_TAG, check, make_order, places
+from fleet.pool.order import POOL_TAG, check, make_order
 from fleet.pool.run_states import RunStates, view_of
 from fleet.pool.settings import PoolSettings
 from fleet.pool.variables import IMAGE_PARAMETER, EC2JobConfiguration, EC2Variables
@@ -74,6 +77,7 @@ class EC2Worker(BaseWorker[EC2JobConfiguration, EC2Variables, EC2WorkerResult]):
         super().__init__(*args, **kwargs)
         self._settings = settings or PoolSettings.from_environment(os.environ)
         self._access = Access()
+        self._networks = Networks()
         self._runs = RunStates(lambda: self.client)
         self._gate: anyio.CapacityLimiter | None = None
         self.observer = Observer(self, self._runs, self._settings, self._logger)
@@ -142,30 +146,40 @@ class EC2Worker(BaseWorker[EC2JobConfiguration, EC2Variables, EC2WorkerResult]):
         if phase in (RunPhase.CANCELLING, RunPhase.CANCELLED, RunPhase.CRASHED, RunPhase.FINAL):
             raise NotWanted(flow_run=str(flow_run.id))
         ec2 = Instances(self._access.of(configuration.aws_credentials, configuration.region))
-        order = await anyio.to_thread.run_sync(self._order, flow_run, configuration, ec2)
+        order, places = await anyio.to_thread.run_sync(self._order, flow_run, configuration, ec2)
         self._gate = self._gate or anyio.CapacityLimiter(LAUNCHES_AT_ONCE)
-        return await launch(
-            ec2, order, places(configuration), deadline_seconds=self._settings.launch_seconds, gate=self._gate
-        )
+        return await launch(ec2, order, places, deadline_seconds=self._settings.launch_seconds, gate=self._gate)
 
-    def _order(self, flow_run: FlowRun, configuration: EC2JobConfiguration, ec2: Instances) -> LaunchOrder:
-        """What to launch. Blocking; whatever can't be launched is refused here, before anything is."""
+    def _order(
+        self, flow_run: FlowRun, configuration: EC2JobConfiguration, ec2: Instances
+    ) -> tuple[LaunchOrder, Sequence[Candidate]]:
+        """What to launch, and where. Blocking; whatever can't be launched is refused here, before anything is."""
         check(configuration, aws_endpoint=ec2.aws.ec2.meta.endpoint_url)
         image = check_image(
             ec2.aws,
             requested=configuration.image,
             default_parameter=IMAGE_PARAMETER,
             instance_types=configuration.instance_types,
+            volume_gb=configuration.volume_gb,
         )
-        return make_order(
+        network = self._networks.look(
+            ec2.aws,
+            subnets=configuration.subnets,
+            groups=configuration.security_groups,
+            instance_types=configuration.instance_types,
+        )
+        places = network.places(configuration.instance_types, configuration.market)
+        order = make_order(
             configuration,
             attempt=str(flow_run.state_id or f"{flow_run.id}-{flow_run.run_count}"),
             flow_run_id=str(flow_run.id),
             pool_id=str(self.work_pool.id),
             image=image.id,
-            root_device=ec2.root_device(image.id),
+            root_device=image.root_device,
             launched_by=caller(ec2.aws).name,
         )
+        network = self._networks.settle(ec2.aws, network, {POOL_TAG: str(self.work_pool.id)})
+        return dataclasses.replace(order, security_groups=network.groups), places
 
     async def _recorded(
         self,

@@ -243,6 +243,36 @@ def test_of_the_pool_workers_settings_only_the_apis_address_goes_along(bench: Be
     assert env == {"PREFECT_API_URL": API, "PREFECT__FLOW_RUN_ID": str(bench.flow_run.id), "TZ": "UTC"}
 
 
+def test_an_instance_stands_in_the_group_that_lets_nothing_in(bench: Bench, aws: Aws) -> None:
+    """No group is named: ours is made, by the pool worker, with the pool's tag, and later launches find it."""
+    groups: list[Any] = []
+
+    async def story() -> None:
+        (instance,) = bench.running
+        found = aws.ec2.describe_instances(InstanceIds=[instance.id])["Reservations"][0]["Instances"][0]
+        ids = [group["GroupId"] for group in found["SecurityGroups"]]
+        groups.extend(aws.ec2.describe_security_groups(GroupIds=ids)["SecurityGroups"])
+        bench.prefect.go_to(Cancelling())
+
+    bench.run(story)
+    (group,) = groups
+    assert group["GroupName"] == "inspect-fleet-worker"
+    assert group["IpPermissions"] == []
+    assert POOL_TAG in {tag["Key"] for tag in group["Tags"]}
+
+
+def test_a_network_that_cannot_be_used_is_refused_and_no_group_is_made(bench: Bench, aws: Aws) -> None:
+    vpc = aws.ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
+    here = aws.ec2.create_subnet(VpcId=vpc, CidrBlock="10.9.1.0/24")["Subnet"]["SubnetId"]
+    bench.run(configuration=bench.configuration(subnets=[here, "subnet-0123456789abcdef0"]))
+    name, message = bench.prefect.end
+    assert name == "Crashed"
+    assert "EC2 knows no subnet-0123456789abcdef0 there" in message
+    groups = aws.ec2.describe_security_groups(Filters=[{"Name": "vpc-id", "Values": [vpc]}])["SecurityGroups"]
+    assert [group["GroupName"] for group in groups] == ["default"]
+    assert bench.instances == []
+
+
 def test_without_capacity_the_run_crashes_with_the_table_and_nothing_is_left(bench: Bench) -> None:
     bench.worker._access = Access()
     fail(
@@ -257,8 +287,16 @@ def test_without_capacity_the_run_crashes_with_the_table_and_nothing_is_left(ben
     assert result.identifier == "none"
     name, message = bench.prefect.end
     assert name == "Crashed"
-    assert message.startswith(f"no capacity in {REGION}: all 4 candidates were refused")
-    assert message.count("InsufficientInstanceCapacity: none left") == 4
+    where = [line.split()[:3] for line in message.splitlines()[2:]]
+    assert message.startswith(f"no capacity in {REGION}: all {len(where)} candidates were refused")
+    assert message.count("InsufficientInstanceCapacity: none left") == len(where)
+    # Each type in each zone that has it, on each market; all of spot first.
+    markets = [market for _, _, market in where]
+    assert markets == sorted(markets, reverse=True)
+    assert {(kind, market) for kind, _, market in where} == {
+        (kind, market) for kind in ("c5.large", "m5.large") for market in ("spot", "on-demand")
+    }
+    assert len({subnet for _, subnet, _ in where}) > 1
     assert bench.instances == []
 
 
@@ -267,6 +305,7 @@ REFUSED = [
     ("user data too large", {"env": {"A": "x" * 17_000}}, "user data of"),
     ("code without its digest", {"code": "s3://bucket/key"}, "code_sha256"),
     ("a log folder that is no address", {"log_folder": "/logs"}, "log_folder refused"),
+    ("a volume smaller than the image", {"volume_gb": 8}, "a root volume of 8 GB is too small"),
     ("a tag of AWS's own", {"tags": {"aws:x": "1"}}, "tags refused"),
     ("an image that is not there", {"image": "ami-0123456789abcdef0"}, "worker image ami-0123456789abcdef0 refused"),
     ("an API address with a password", {"env": {"PREFECT_API_URL": "http://a:hunter2@h/api"}}, "user or password"),
