@@ -1,8 +1,9 @@
 """The first program on an instance: `python -m bootstrap.boot -- COMMAND …`, started by the user data.
 
-It learns who the instance is, fetches the key of the Prefect API where there is one, and runs the command as its child
-with the output copied to the console and to a file. Whatever happens, the file goes to S3 when it ends. It ends with the
-child's exit code (128 + n for a signal), and 1 where the child never started. Powering off is the user data's part.
+It learns who the instance is, fetches what the Prefect API asks for (Prefect Cloud's key or a server's auth string), and runs
+the command as its child with the output copied to the console and to a file. Whatever happens, the file goes to S3 when it ends.
+It ends with the child's exit code (128 + n for a signal), and 1 where the child never started. Powering off is the user data's
+part.
 
 Lean on purpose: the standard library, and boto3 only once something must be sent or fetched.
 """
@@ -26,8 +27,12 @@ from fleet.errors import FleetError
 
 LOG_FOLDER = "FLEET_LOG_FOLDER"
 """Environment: `s3://bucket/folder`; the log goes to `<folder>/<instance id>/boot.log`. Unset: it stays here."""
-KEY_PARAMETER = "FLEET_API_KEY_PARAMETER"
-"""Environment: the SSM parameter that holds the key of the Prefect API. Unset: the API takes none."""
+CREDENTIALS = {
+    "FLEET_API_KEY_PARAMETER": "PREFECT_API_KEY",
+    "FLEET_API_AUTH_PARAMETER": "PREFECT_API_AUTH_STRING",
+}
+"""Environment: the SSM parameter that holds a key of Prefect Cloud, or a server's auth string; and by which variable Prefect takes
+each. A server of one's own takes no key, and Prefect Cloud no auth string. Neither set: the API asks for nothing."""
 TAIL_LINES = 20
 FORWARD_AFTER = 0.5
 """Seconds before a signal is passed on: an operating system that stops has told the child as well, and a child that is
@@ -40,8 +45,8 @@ ENDING = (signal.SIGTERM, signal.SIGINT)
 ClientOf = Callable[[str], Any]
 
 
-class ApiKeyUnreadable(FleetError):
-    """The parameter with the Prefect API's key can't be read."""
+class ApiCredentialUnreadable(FleetError):
+    """The parameter with the Prefect API's key or auth string can't be read."""
 
     parameter: str
     why: str
@@ -49,8 +54,8 @@ class ApiKeyUnreadable(FleetError):
     def message(self) -> str:
         """One line: which parameter, why, what to look at."""
         return (
-            f"the Prefect API key in the parameter {self.parameter} can't be read: {self.why}. Does it exist in this "
-            "region, and may the instance's role read it?"
+            f"the credential for the Prefect API in the parameter {self.parameter} can't be read: {self.why}. Does it "
+            "exist in this region, and may the instance's role read it?"
         )
 
 
@@ -113,7 +118,7 @@ def boot(
             instance = (metadata or Metadata()).instance_id()
             log.say(f"instance {instance} boots")
             code = _run(command, _environment(instance, client_of, sleep), log)
-        except (InstanceUnknown, ApiKeyUnreadable) as error:
+        except (InstanceUnknown, ApiCredentialUnreadable) as error:
             log.say(f"fatal: {error}")
         except OSError as error:  # the command isn't there, or may not be run
             log.say(f"fatal: {command[0]} can't be started: {error}")
@@ -136,15 +141,16 @@ def _end(number: int, _frame: object) -> None:
 
 
 def _environment(instance: str, client_of: ClientOf, sleep: Callable[[float], None]) -> dict[str, str]:
-    """The child's environment: ours, the mark of boot, who we are, and the API key. The key is nowhere else."""
+    """The child's environment: ours, the mark of boot, who we are, and the API's credential. It is nowhere else."""
     env = {**os.environ, MARK: mark(), "FLEET_INSTANCE_ID": instance, "PYTHONUNBUFFERED": "1"}
-    if parameter := os.environ.get(KEY_PARAMETER):
-        env["PREFECT_API_KEY"] = _api_key(parameter, client_of, sleep)
+    for told, variable in CREDENTIALS.items():
+        if parameter := os.environ.get(told):
+            env[variable] = secret_parameter(parameter, client_of, sleep)
     return env
 
 
-def _api_key(parameter: str, client_of: ClientOf, sleep: Callable[[float], None]) -> str:
-    """The Prefect API's key. Tried five times: a role's credentials and rights may lag a launch by seconds."""
+def secret_parameter(parameter: str, client_of: ClientOf, sleep: Callable[[float], None]) -> str:
+    """What a parameter holds. Tried five times: a role's credentials and rights may lag a launch by seconds."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     for wait in (1, 2, 4, 8, None):
@@ -153,7 +159,7 @@ def _api_key(parameter: str, client_of: ClientOf, sleep: Callable[[float], None]
             return str(answer["Parameter"]["Value"])
         except (BotoCoreError, ClientError) as error:
             if wait is None:
-                raise ApiKeyUnreadable(parameter=parameter, why=str(error)) from error
+                raise ApiCredentialUnreadable(parameter=parameter, why=str(error)) from error
             sleep(wait)
     raise AssertionError("the last try returns or raises")
 

@@ -39,7 +39,7 @@ class SecretInEnvironment(RequestRefused):
         return (
             f"job variable env refused: {', '.join(self.names)} looks like a secret, and env is readable in user data "
             "and in Prefect. Name it among the run's secrets instead (`--secret NAME`, or a Worker Secrets block); the "
-            "Prefect API key goes by api_key_parameter"
+            "Prefect API key goes by api_key_parameter, a server's auth string by api_auth_parameter"
         )
 
 
@@ -116,6 +116,7 @@ def instance_environment(
     code_sha256: str | None = None,
     log_folder: str | None = None,
     api_key_parameter: str | None = None,
+    api_auth_parameter: str | None = None,
 ) -> dict[str, str]:
     """All that an instance is told, by name; what isn't set is left out. `plain` may name another Prefect API address."""
     told: Iterable[tuple[str, str | None]] = (
@@ -128,5 +129,6 @@ def instance_environment(
         ("FLEET_CODE_SHA256", code_sha256),
         ("FLEET_LOG_FOLDER", log_folder),
         ("FLEET_API_KEY_PARAMETER", api_key_parameter),
+        ("FLEET_API_AUTH_PARAMETER", api_auth_parameter),
     )
     return {name: value for name, value in dict(told).items() if value}

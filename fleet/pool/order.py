@@ -42,6 +42,9 @@ def check(configuration: EC2JobConfiguration, *, aws_endpoint: str) -> None:
         address = getattr(configuration, name)
         if address and not re.fullmatch(r"s3://[^/]+/.+", address):
             raise JobVariableRefused(name=name, why=f"{address!r} is no s3://bucket/key address")
+    if configuration.api_key_parameter and configuration.api_auth_parameter:
+        why = "api_key_parameter is set too; Prefect Cloud takes a key, and a server of your own an auth string"
+        raise JobVariableRefused(name="api_auth_parameter", why=why)
     for key in configuration.tags:
         if key.lower().startswith("aws:"):
             raise JobVariableRefused(name="tags", why=f"{key!r}: keys that start with aws: are AWS's own")
@@ -68,6 +71,7 @@ def make_order(
         code_sha256=configuration.code_sha256,
         log_folder=configuration.log_folder,
         api_key_parameter=configuration.api_key_parameter,
+        api_auth_parameter=configuration.api_auth_parameter,
     )
     return LaunchOrder(
         attempt=attempt,

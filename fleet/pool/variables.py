@@ -62,7 +62,12 @@ class _InstanceFields(BaseModel):
     api_key_parameter: str | None = Field(
         default=None,
         title="Prefect API key parameter",
-        description="SSM parameter that holds the key of the Prefect API; empty: the API takes none.",
+        description="SSM parameter that holds a Prefect Cloud API key; empty: the API takes none.",
+    )
+    api_auth_parameter: str | None = Field(
+        default=None,
+        title="Prefect auth string parameter",
+        description="SSM parameter that holds the auth string of a Prefect server of your own; empty: the API takes none.",
     )
     code: str | None = Field(
         default=None,

@@ -15,7 +15,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from bootstrap import boot as boot_module
-from bootstrap.boot import boot, main
+from bootstrap.boot import CREDENTIALS, boot, main
 from bootstrap.identity import Metadata
 from bootstrap.uptime import MARK
 from tests.bootstrap.metadata import FakeMetadata, serving
@@ -48,7 +48,8 @@ class FakeClients:
 @pytest.fixture
 def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[Metadata]:
     monkeypatch.setenv("FLEET_LOG_FOLDER", "s3://bucket/fleet/runs/r1/instances")
-    monkeypatch.delenv("FLEET_API_KEY_PARAMETER", raising=False)
+    for name in CREDENTIALS:
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv(MARK, raising=False)
     with serving(FakeMetadata()) as fake:
         yield Metadata({"AWS_EC2_METADATA_SERVICE_ENDPOINT": fake.endpoint}, sleep=lambda _: None)
@@ -117,13 +118,21 @@ def test_no_instance_id_is_fatal_with_the_reason_and_the_log_still_goes_up(
     assert list(clients.objects) == ["bucket/fleet/runs/r1/instances/unknown/boot.log"]
 
 
-def test_the_api_key_reaches_the_child_and_nothing_else(
-    metadata: Metadata, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("told", "variable", "other"),
+    [
+        ("FLEET_API_KEY_PARAMETER", "PREFECT_API_KEY", "PREFECT_API_AUTH_STRING"),
+        ("FLEET_API_AUTH_PARAMETER", "PREFECT_API_AUTH_STRING", "PREFECT_API_KEY"),
+    ],
+)
+def test_the_api_credential_reaches_the_child_and_nothing_else(
+    told: str, variable: str, other: str, metadata: Metadata, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FLEET_API_KEY_PARAMETER", "/prefect/key")
+    """Prefect Cloud's key and a server's auth string, each by the one variable that Prefect takes it from."""
+    monkeypatch.setenv(told, "/prefect/key")
     clients = FakeClients("AccessDeniedException", "ThrottlingException")
     code, console = run(
-        f"import os; raise SystemExit(0 if os.environ['PREFECT_API_KEY'] == '{KEY[::-1]}'[::-1] else 5)",
+        f"import os; raise SystemExit('{other}' in os.environ or os.environ['{variable}'] != '{KEY[::-1]}'[::-1])",
         metadata,
         clients,
         tmp_path,
@@ -131,16 +140,16 @@ def test_the_api_key_reaches_the_child_and_nothing_else(
     assert code == 0
     assert KEY not in console
     assert KEY.encode() not in clients.objects[LOG]
-    assert "PREFECT_API_KEY" not in os.environ
+    assert variable not in os.environ
 
 
-def test_an_api_key_that_stays_unreadable_is_fatal_and_names_its_parameter(
+def test_an_api_credential_that_stays_unreadable_is_fatal_and_names_its_parameter(
     metadata: Metadata, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLEET_API_KEY_PARAMETER", "/prefect/key")
     code, console = run("print('ran')", metadata, FakeClients(*["ParameterNotFound"] * 5), tmp_path)
     assert code == 1
-    assert "fatal: the Prefect API key in the parameter /prefect/key can't be read" in console
+    assert "fatal: the credential for the Prefect API in the parameter /prefect/key can't be read" in console
 
 
 def test_the_child_knows_the_instant_of_boot_and_who_it_is(metadata: Metadata, tmp_path: Path) -> None:

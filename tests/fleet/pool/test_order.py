@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.pool.order import FLOW_RUN_TAG, POOL_TAG, instance_tags
+from fleet.pool.order import FLOW_RUN_TAG, POOL_TAG, JobVariableRefused, check, instance_tags
 from fleet.pool.settings import PoolSettings, SettingRefused
 from fleet.pool.setup import JobVariableUnknown, base_job_template
+from fleet.pool.variables import EC2JobConfiguration
 from fleet.pool.worker import EC2Worker
 
 
@@ -56,3 +57,11 @@ def test_every_job_variable_reaches_the_configuration() -> None:
 def test_defaults_of_unknown_job_variables_are_refused() -> None:
     with pytest.raises(JobVariableUnknown, match="regoin"):
         base_job_template({"regoin": "eu-west-1"})
+
+
+def test_the_api_takes_a_key_or_an_auth_string_and_not_both() -> None:
+    """Prefect Cloud has the one, a server of one's own the other: an instance that is told both would be refused by either."""
+    both = EC2JobConfiguration(api_key_parameter="/shared/key", api_auth_parameter="/shared/auth")
+    both.env = {"PREFECT_API_URL": "https://api.prefect.cloud/api"}
+    with pytest.raises(JobVariableRefused, match="api_auth_parameter refused: api_key_parameter is set too"):
+        check(both, aws_endpoint="https://ec2.us-east-1.amazonaws.com")
