@@ -34,6 +34,14 @@ class FleetAccount(Block):
     image_parameter: str = Field(
         default="/inspect-fleet/worker-image", description="SSM parameter that names the worker image."
     )
+    api_key_parameter: str = Field(
+        default="",
+        description="SSM parameter with a Prefect Cloud API key, which instances read; empty: Prefect isn't Prefect Cloud.",
+    )
+    api_auth_parameter: str = Field(
+        default="",
+        description="SSM parameter with the auth string of a Prefect server of your own; empty: it asks for none.",
+    )
 
     def settled(self, config: Ec2Config) -> Ec2Config:
         """The configuration with this account's region where the person named none."""

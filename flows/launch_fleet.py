@@ -74,6 +74,8 @@ def job_variables(
         "volume_gb": config.volume_gb,
         "max_hours": config.max_hours,
         "boot_seconds": config.boot_seconds,
+        "api_key_parameter": account.api_key_parameter or None,
+        "api_auth_parameter": account.api_auth_parameter or None,
         "tags": tags_of(order.run, order.eval_ids, owner),
         "code": site.objects.uri(site.layout.artifact(code)),
         "code_sha256": code,
