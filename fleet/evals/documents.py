@@ -40,6 +40,23 @@ class Job(Wire):
     """The task can't be split by sample: run it as it is, all samples and epochs."""
 
 
+class SettingSpec(Wire):
+    """A setting by content: a checkout that lies beside the tasks while they run."""
+
+    name: str
+    """Its folder is `.settings/<name>` below the working folder of jobs."""
+    files: str
+    """SHA-256 of the archive of its files."""
+    git: str
+    """SHA-256 of the archive of its shallow `.git`. Another version of git may pack the same commit otherwise."""
+    commit: str
+    """The commit that is checked out, as git names it."""
+    package: bool = False
+    """It gets an environment of its own, by `uv sync`."""
+    plugin: bool = False
+    """Its folder `ct_plugin` is installed into the job environment (editable)."""
+
+
 class EnvironmentSpec(Wire):
     """A job environment by content: equal specs are equal environments, wherever they are built."""
 
@@ -51,6 +68,8 @@ class EnvironmentSpec(Wire):
     """SHA-256 of the source archive (a .tar.gz), which is found as an artifact of that name."""
     installable: bool = False
     """The source has a pyproject.toml or setup.py and is installed (editable), not only put beside the tasks."""
+    settings: list[SettingSpec] = []
+    """Sorted by name."""
 
 
 class EvalManifest(Wire):

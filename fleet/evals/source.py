@@ -19,6 +19,9 @@ from pathlib import Path, PurePosixPath
 
 from fleet.errors import RequestRefused
 
+LARGEST = 4 * 2**30
+"""Bytes of all files together. One put to S3 takes 5 GB, and every instance fetches it: data lie better in a bucket."""
+
 _SUBMODULE = "160000"
 
 
@@ -46,36 +49,75 @@ class SourceArchive:
     """It has a setup.py, or a pyproject.toml that describes a package."""
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files of a checkout that travel."""
+
+    asked: Path
+    """As the person named it."""
+    root: Path
+    names: list[str]
+    """Relative to the root, sorted."""
+    untracked: list[str]
+    """As in `SourceArchive`."""
+
+
 def pack(path: Path, folder: Path) -> SourceArchive:
     """Pack the checkout at `path` (or the folder of one) into `folder`. SourceUnreadable: it can't be."""
+    return pack_listing(list_files(path), folder)
+
+
+def list_files(path: Path) -> Listing:
+    """What of the checkout at `path` travels. SourceUnreadable: it isn't one, or has nothing that git tracks."""
     root = path.expanduser()
     if not root.is_dir():
         why = "it is a file, not a folder" if root.exists() else "there is no such folder"
         raise SourceUnreadable(source=str(path), why=why)
     root = root.resolve()
     untracked = set(_listed(root, path, "--others", "--exclude-standard"))
-    packed: list[str] = []
+    names: list[str] = []
+    size = 0
     for name in sorted(set(_tracked(root, path))):
         file = root / name
         if file.is_symlink() and _leads_out(root, file):
             untracked.add(name)
         elif file.is_symlink() or file.is_file():  # a deleted file is still in git's index
-            packed.append(name)
-    if not packed:
+            names.append(name)
+            size += file.lstat().st_size
+    if not names:
         raise SourceUnreadable(source=str(path), why="git tracks no file in it (git add what the run needs)")
+    if size > LARGEST:
+        many = f"its tracked files have {size / 2**30:.1f} GiB, more than {LARGEST / 2**30:.0f}"
+        raise SourceUnreadable(source=str(path), why=f"{many}: keep large data elsewhere, such as in a bucket")
+    return Listing(asked=path, root=root, names=names, untracked=sorted(untracked))
+
+
+def pack_listing(listing: Listing, folder: Path) -> SourceArchive:
+    """Pack what is listed into `folder`. SourceUnreadable: a file can't be read."""
+    try:
+        archive, sha256 = write_archive(listing.root, listing.names, folder)
+    except OSError as error:
+        raise SourceUnreadable(source=str(listing.asked), why=f"{error.strerror}: {error.filename}") from error
+    return SourceArchive(
+        path=archive,
+        sha256=sha256,
+        untracked=listing.untracked,
+        installable=_installable(listing.root, listing.names),
+    )
+
+
+def write_archive(root: Path, names: list[str], folder: Path) -> tuple[Path, str]:
+    """Pack what lies at `names` below `root` into `folder`; the archive, named by its SHA-256, and the SHA-256."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".part", delete=False) as part:
         try:
-            _write(root, packed, part)
-        except OSError as error:
+            _write(root, names, part)
+        except OSError:
             Path(part.name).unlink()
-            raise SourceUnreadable(source=str(path), why=f"{error.strerror}: {error.filename}") from error
-    with Path(part.name).open("rb") as file_:
-        sha256 = hashlib.file_digest(file_, "sha256").hexdigest()
-    archive = Path(part.name).replace(folder / f"{sha256}.tar.gz")
-    return SourceArchive(
-        path=archive, sha256=sha256, untracked=sorted(untracked), installable=_installable(root, packed)
-    )
+            raise
+    with Path(part.name).open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return Path(part.name).replace(folder / f"{sha256}.tar.gz"), sha256
 
 
 def _tracked(root: Path, asked: Path) -> Iterator[str]:
@@ -96,8 +138,7 @@ def _listed(root: Path, asked: Path, *what: str) -> list[str]:
             ["git", "-C", str(root), "ls-files", "-z", *what],
             capture_output=True,
             check=False,
-            # The checkout is the one at `root`, whatever hook or worktree we were started from.
-            env={name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | {"LC_ALL": "C"},
+            env=git_variables(),
         )
     except FileNotFoundError as error:
         raise SourceUnreadable(source=str(asked), why="the command git isn't installed") from error
@@ -105,6 +146,12 @@ def _listed(root: Path, asked: Path, *what: str) -> list[str]:
         said = os.fsdecode(answer.stderr).strip().splitlines()
         raise SourceUnreadable(source=str(asked), why=said[0].removeprefix("fatal: ") if said else "git failed")
     return [os.fsdecode(name) for name in answer.stdout.split(b"\0") if name]
+
+
+def git_variables() -> dict[str, str]:
+    """Our environment for git: the checkout is the one that is named, whatever hook or worktree we were started from."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return ours | {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
 
 
 def _leads_out(root: Path, link: Path) -> bool:
@@ -124,6 +171,10 @@ def _write(root: Path, names: list[str], to: tempfile._TemporaryFileWrapper[byte
             entry = tarfile.TarInfo(PurePosixPath(name).as_posix())
             if file.is_symlink():
                 entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, os.fsdecode(file.readlink()), 0o777
+                tar.addfile(entry)
+                continue
+            if file.is_dir():
+                entry.type, entry.mode = tarfile.DIRTYPE, 0o755
                 tar.addfile(entry)
                 continue
             content = file.read_bytes()
