@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs, parse_qsl, unquote
 from xml.sax.saxutils import escape
 
 Environ = dict[str, Any]
@@ -30,6 +30,12 @@ class Call:
     access_key: str
     text: str
     """What a fault matches: the body as it came (decoded), or for S3 its path and query."""
+    raw: str = ""
+    """The body, not decoded; of S3 nothing."""
+
+    def form(self) -> dict[str, str]:
+        """The body of a query service."""
+        return dict(parse_qsl(self.raw, keep_blank_values=True))
 
     def parameters(self) -> dict[str, Any]:
         """The body of a JSON service. Empty for others, and for what isn't an object."""
@@ -53,7 +59,7 @@ def read_call(environ: Environ) -> Call:
     text = body.decode("utf-8", "replace")
     if service in QUERY_SERVICES:
         operation = parse_qs(text).get("Action", [""])[0]
-        return Call(service, operation, region, access_key, unquote(text.replace("+", " ")))
+        return Call(service, operation, region, access_key, unquote(text.replace("+", " ")), text)
     target = environ.get("HTTP_X_AMZ_TARGET", "").rsplit(".", 1)[-1]
     return Call(service, target or f"{environ['REQUEST_METHOD']} {_address(environ)}", region, access_key, text)
 

@@ -334,9 +334,3 @@ def _machine(found: Instance) -> Machine:
         tags_in_metadata=found.metadata_options.instance_metadata_tags == "enabled",
         metadata_enabled=found.metadata_options.http_endpoint == "enabled",
     )
-
-
-def caller_instance(access_key: str) -> str | None:
-    """The instance whose role's credentials these are: a session named by an instance id. None: anyone else's."""
-    session = sts_backends[ACCOUNT]["aws"].get_assumed_role_from_access_key(access_key)
-    return session.session_name if session and session.session_name.startswith("i-") else None

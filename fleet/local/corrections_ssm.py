@@ -1,20 +1,16 @@
-"""SSM parameters: their size, how many names a call takes, and who may read one."""
+"""SSM parameters: their size, and how many names a call takes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from moto.ssm.exceptions import ValidationException
-from moto.ssm.models import SimpleSystemManagerBackend, ssm_backends
+from moto.ssm.models import SimpleSystemManagerBackend
 
 from fleet.local.corrections import replace
-from fleet.local.preset import ACCOUNT
 
 TIER_BYTES = {"Standard": 4096, "Advanced": 8192, "Intelligent-Tiering": 8192}
 NAMES = 10
-TAG = "InstanceArn"
-READS = frozenset({"GetParameter", "GetParameters", "GetParametersByPath", "GetParameterHistory"})
 
 
 def correct_ssm() -> None:
@@ -59,31 +55,3 @@ def _check_names(names: list[str]) -> None:
             f"1 validation error detected: Value '[{', '.join(names)}]' at 'names' failed to satisfy constraint: "
             f"Member must have length less than or equal to {NAMES}"
         )
-
-
-def may_read(operation: str, request: Mapping[str, Any], arn: str, tag_of: Callable[[str], str | None]) -> bool:
-    """Whether an instance's role may make this call on SSM; `arn` is the instance's, `tag_of` a parameter's TAG.
-
-    moto knows no tag conditions. The role's policy allows `ssm:GetParameter` where `ssm:resourceTag/InstanceArn` equals
-    `${ec2:SourceInstanceARN}` and denies the reads that list. A missing parameter has no tag: denied, not "not found".
-    """
-    if operation not in READS:
-        return True
-    return operation == "GetParameter" and tag_of(_name(str(request.get("Name", "")))) == arn
-
-
-def tag_of(region: str, name: str) -> str | None:
-    """The value of TAG on a parameter; None: no such tag, or no such parameter."""
-    backend = ssm_backends[ACCOUNT][region]
-    if backend.get_parameter(name) is None:
-        return None
-    tags: dict[str, str] = backend.list_tags_for_resource("Parameter", name)
-    return tags.get(TAG)
-
-
-def _name(requested: str) -> str:
-    """Without the ARN before it and the version or label behind it."""
-    if requested.startswith("arn:"):
-        path = requested.split(":", 5)[5].removeprefix("parameter")
-        requested = path if "/" in path[1:] else path.removeprefix("/")
-    return requested.split(":", 1)[0]

@@ -10,22 +10,23 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from threading import Lock, Thread
 from typing import Any
 
-from fleet.local import preset
 from fleet.local.calls import Call, Environ, StartResponse, read_call, refuse
 from fleet.local.corrections_start import import_moto
 from fleet.local.disks import Disks
 from fleet.local.faults import PATH, FaultBook
 from fleet.local.machines import Machines, Watcher
+from fleet.local.permission import REFUSALS, refusal
 from fleet.local.sessions import OPERATIONS, answer_session
 
 log = logging.getLogger(__name__)
 
 Application = Callable[[Environ, StartResponse], Iterable[bytes]]
 
-ONE_AT_A_TIME = frozenset({"ec2", "iam", "sts", "ssm"})
+ONE_AT_A_TIME = frozenset({"cloudformation", "ec2", "iam", "sts", "ssm"})
 """Services whose calls moto must not answer side by side. S3 it can; SQS has a lock of its own."""
 CONDITIONS = frozenset({"HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH"})
 """With one of these S3 looks and writes in one step; moto looks, and another may write before it does."""
@@ -42,8 +43,10 @@ class Emulator:
         `watcher` hears of every instance; `console` gives an instance's output; `disks` keeps what volumes hold.
         """
         import_moto()
+        from fleet.local.corrections_cloudformation import correct_cloudformation
         from fleet.local.corrections_ec2 import correct_ec2
         from fleet.local.corrections_network import correct_network
+        from fleet.local.corrections_probes import correct_probes
         from fleet.local.corrections_sqs import correct_sqs
         from fleet.local.corrections_ssm import correct_ssm
         from fleet.local.corrections_volumes import correct_volumes
@@ -53,6 +56,8 @@ class Emulator:
         correct_volumes(disks)
         correct_sqs()
         correct_ssm()
+        correct_probes()
+        correct_cloudformation()
         _fill_account()
         self.faults = FaultBook()
         self._server: Any = None
@@ -114,7 +119,7 @@ class Edge:
 
     def __call__(self, environ: Environ, start: StartResponse) -> Iterable[bytes]:
         """As a WSGI application."""
-        from fleet.local.corrections_ec2 import LOCK, caller_instance
+        from fleet.local.corrections_iam import caller_of, tags_of
 
         if environ["PATH_INFO"].startswith(f"{PATH}/"):
             return self._control(environ, start)
@@ -122,8 +127,8 @@ class Edge:
         if self.closed:
             why = "the local cloud is ending"
             return refuse(call, environ, start, code="ServiceUnavailable", status=503, message=why)
-        instance = caller_instance(call.access_key) if call.access_key else None
-        fault = self._faults.take(call, instance)
+        caller = caller_of(call.access_key)
+        fault = self._faults.take(call, caller.instance if caller else None)
         if fault is not None:
             time.sleep(fault.delay)
             answer = fault.answer()
@@ -136,11 +141,11 @@ class Edge:
         if not self._is_known(environ):
             why = f"{call.service} is not part of the local cloud"
             return refuse(call, environ, start, code="AccessDeniedException", status=400, message=why)
-        if call.service == "ssm" and instance is not None:
-            with LOCK:
-                denied = _denied(call, instance)
+        if caller is not None:
+            denied = refusal(call, caller, partial(tags_of, call.region)) or _elsewhere(environ)
             if denied:
-                return refuse(call, environ, start, code="AccessDeniedException", status=400, message=denied)
+                code, status = REFUSALS.get(call.service, ("AccessDenied", 403))
+                return refuse(call, environ, start, code=code, status=status, message=denied)
         if call.service == "ssm" and call.operation in OPERATIONS:
             return answer_session(call, environ, start, self._machines)
         return self._answer(call, environ, start)
@@ -185,77 +190,16 @@ def _listens(connection: Any) -> Callable[[], bool] | None:
     return alive
 
 
-def _denied(call: Call, instance: str) -> str | None:
-    from fleet.local.corrections_ssm import may_read, tag_of
-
-    arn = f"arn:aws:ec2:{call.region}:{preset.ACCOUNT}:instance/{instance}"
-    request = call.parameters()
-    if may_read(call.operation, request, arn, lambda name: tag_of(call.region, name)):
-        return None
-    role = f"arn:aws:sts::{preset.ACCOUNT}:assumed-role/{preset.ROLE}/{instance}"
-    what = request.get("Name") or request.get("Path") or ""
-    return f"User: {role} is not authorized to perform: ssm:{call.operation} on resource: {what}"
+def _elsewhere(environ: Environ) -> str | None:
+    """Why an instance may not ask by this host: moto would read a bucket out of its name, which the policies haven't seen."""
+    name = str(environ.get("HTTP_HOST", "")).partition(":")[0]
+    return None if name == "localhost" or name.startswith("127.") else f"the local cloud isn't {name}"
 
 
 def _fill_account() -> None:
-    """Make what `preset` names, on moto's own backends: no request, so no model of a service is loaded for it."""
-    from moto.ec2.models import ec2_backends
-    from moto.ec2.models.amis import Ami
-    from moto.ec2.models.instances import StateReason
-    from moto.iam.models import iam_backends
-    from moto.s3.models import s3_backends
-    from moto.ssm.models import ssm_backends
+    from fleet.local.account import fill_account
 
-    from fleet import __version__
-    from fleet.aws.images import CONTRACT, CONTRACT_TAG, VERSION_TAG
-
-    ec2 = ec2_backends[preset.ACCOUNT][preset.REGION]
-    for image in preset.IMAGES:
-        ami = Ami(
-            ec2,
-            image.id,
-            name=image.name,
-            architecture=image.architecture,
-            state=image.state,
-            virtualization_type="hvm",
-            hypervisor="xen",
-            root_device_type="ebs",
-            region_name=f"{preset.REGION}a",
-            tags={CONTRACT_TAG: str(CONTRACT), VERSION_TAG: __version__},
-        )
-        if image.reason:  # moto knows no reason, but shows any attribute that AWS's answer has
-            vars(ami)["state_reason"] = StateReason(image.reason, image.reason.split(":", 1)[0])
-        ec2.amis[image.id] = ami
-    ec2.create_security_group(preset.SECURITY_GROUP, "Inspect Fleet workers: nothing comes in")
-
-    iam = iam_backends[preset.ACCOUNT]["aws"]
-    iam.create_role(
-        role_name=preset.ROLE,
-        assume_role_policy_document=(
-            '{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":"sts:AssumeRole",'
-            '"Principal":{"Service":"ec2.amazonaws.com"}}]}'
-        ),
-        path="/",
-        permissions_boundary=None,
-        description="Inspect Fleet workers",
-        tags=[],
-        max_session_duration="43200",
-    )
-    iam.create_instance_profile(preset.PROFILE, "/", [preset.ROLE])
-    s3_backends[preset.ACCOUNT]["aws"].create_bucket(preset.BUCKET, preset.REGION)
-    ssm_backends[preset.ACCOUNT][preset.REGION].put_parameter(
-        name=preset.IMAGE_PARAMETER,
-        description="The worker image",
-        value=preset.IMAGE,
-        parameter_type="String",
-        allowed_pattern="",
-        keyid="",
-        overwrite=False,
-        tags=[],
-        data_type="aws:ec2:image",
-        tier=None,
-        policies=None,
-    )
+    fill_account()
 
 
 def _warm() -> None:

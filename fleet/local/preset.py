@@ -8,15 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from fleet.account import names
+
 ACCOUNT = "123456789012"
 REGION = "us-east-1"
-BUCKET = f"inspect-fleet-{ACCOUNT}-{REGION}"
-ROLE = "inspect-fleet-worker"
-PROFILE = "inspect-fleet-worker"
-SECURITY_GROUP = "inspect-fleet-worker"
+BUCKET = names.bucket(ACCOUNT, REGION)
+ROLE = names.ROLE
+PROFILE = names.PROFILE
+SECURITY_GROUP = names.SECURITY_GROUP
 """Name of a group in the default VPC that lets nothing in."""
-IMAGE_PARAMETER = "/inspect-fleet/worker-image"
+IMAGE_PARAMETER = names.IMAGE_PARAMETER
 """The SSM parameter that names `IMAGE`."""
+STACK_PARAMETERS: dict[str, str] = {}
+"""What the account's stack is given beside the template's defaults: nothing the emulator lacks is among those."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ import pytest
 from botocore.exceptions import ClientError
 
 from fleet.local import preset
-from fleet.local.corrections_ssm import may_read
 from tests.fleet.local.conftest import Host
 
 
@@ -61,7 +60,7 @@ def test_an_instance_reads_the_parameter_that_carries_its_arn(
 ) -> None:
     """The role's policy: ssm:GetParameter where the parameter's tag InstanceArn is the caller's own instance."""
     mine, other = launch(), launch()
-    name = f"/{unique}/secret"
+    name = f"/inspect-fleet/instances/{unique}/secret"
     tags = [{"Key": "InstanceArn", "Value": arn(mine)}]
     ssm.put_parameter(Name=name, Value="s", Type="SecureString", Tags=tags)
     for requested in (name, f"arn:aws:ssm:{preset.REGION}:{preset.ACCOUNT}:parameter{name}"):
@@ -74,7 +73,7 @@ def test_the_tag_may_come_later_than_the_parameter(
     host: Host, ssm: Any, launch: Callable[..., str], unique: str
 ) -> None:
     """Without its tag a parameter can't be read by the instance; with it, at the next try."""
-    instance, name = launch(), f"/{unique}/secret"
+    instance, name = launch(), f"/inspect-fleet/instances/{unique}/secret"
     mine = host.as_instance("ssm", instance)
     assert code_of(mine.get_parameter, Name=name) == "AccessDeniedException"  # a missing one has no tag either
     ssm.put_parameter(Name=name, Value="s", Type="SecureString")
@@ -86,13 +85,13 @@ def test_the_tag_may_come_later_than_the_parameter(
 
 def test_an_instance_lists_no_parameters(host: Host, ssm: Any, launch: Callable[..., str], unique: str) -> None:
     """GetParameters, GetParametersByPath and GetParameterHistory are denied to instances, its own parameter included."""
-    instance, name = launch(), f"/{unique}/secret"
+    instance, name = launch(), f"/inspect-fleet/instances/{unique}/secret"
     tags = [{"Key": "InstanceArn", "Value": arn(instance)}]
     ssm.put_parameter(Name=name, Value="s", Type="SecureString", Tags=tags)
     mine = host.as_instance("ssm", instance)
     for code in (
         code_of(mine.get_parameters, Names=[name]),
-        code_of(mine.get_parameters_by_path, Path=f"/{unique}"),
+        code_of(mine.get_parameters_by_path, Path=f"/inspect-fleet/instances/{unique}"),
         code_of(mine.get_parameter_history, Name=name),
     ):
         assert code == "AccessDeniedException"
@@ -101,19 +100,3 @@ def test_an_instance_lists_no_parameters(host: Host, ssm: Any, launch: Callable[
 def test_a_person_is_not_bound_by_the_instances_rule(ssm: Any, unique: str) -> None:
     """Credentials that are no instance's: a missing parameter is ParameterNotFound."""
     assert code_of(ssm.get_parameter, Name=f"/{unique}") == "ParameterNotFound"
-
-
-@pytest.mark.parametrize(
-    ("requested", "looked_up"),
-    [
-        ("/a/b", "/a/b"),
-        ("/a/b:3", "/a/b"),
-        ("plain:label", "plain"),
-        ("arn:aws:ssm:us-east-1:123456789012:parameter/a/b:3", "/a/b"),
-        ("arn:aws:ssm:us-east-1:123456789012:parameter/plain", "plain"),
-    ],
-)
-def test_the_tag_is_that_of_the_parameter_however_it_is_named(requested: str, looked_up: str) -> None:
-    """By its name, a version or label of it, or its ARN."""
-    assert may_read("GetParameter", {"Name": requested}, "mine", {looked_up: "mine"}.get)
-    assert not may_read("GetParameter", {"Name": requested}, "mine", {looked_up: "another's"}.get)
