@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 if TYPE_CHECKING:
     import boto3
     from botocore.config import Config
+    from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_iam import IAMClient
     from mypy_boto3_pricing import PricingClient
@@ -82,6 +83,11 @@ class Aws:
     def iam(self) -> IAMClient:
         """Roles and instance profiles."""
         return self._kept("iam", lambda session, config: session.client("iam", config=config))
+
+    @property
+    def cloudformation(self) -> CloudFormationClient:
+        """Stacks."""
+        return self._kept("cloudformation", lambda session, config: session.client("cloudformation", config=config))
 
     @property
     def pricing(self) -> PricingClient:
