@@ -6,7 +6,11 @@ from prefect.blocks.core import Block
 from pydantic import Field
 
 from blocks.ec2_config import Ec2Config
+from fleet.evals.secrets import ParameterPlace
 from fleet.evals.site import Site
+
+A_RUN = "00000000-0000-0000-0000-000000000000-9"
+"""As long as the name of any run's attempt, for parameter names that are checked before there is a run."""
 
 
 class FleetAccount(Block):
@@ -43,9 +47,23 @@ class FleetAccount(Block):
         description="SSM parameter with the auth string of a Prefect server of your own; empty: it asks for none.",
     )
 
+    advanced_parameters: bool = Field(
+        default=False,
+        description=(
+            "Whether secrets of more than 4 KB may use SSM's advanced tier (8 KB): about $0.05 a month for each such "
+            "parameter, by the hour, and each lives only while its instance boots."
+        ),
+    )
+
     def settled(self, config: Ec2Config) -> Ec2Config:
         """The configuration with this account's region where the person named none."""
         return config if "region" in config.model_fields_set else config.model_copy(update={"region": self.region})
+
+    def parameter_place(self, region: str) -> ParameterPlace:
+        """Where a run's secrets will lie, with a stand-in for the run."""
+        return ParameterPlace(
+            path=self.site(region).secrets_of(A_RUN), region=region, advanced=self.advanced_parameters
+        )
 
     def network(self, region: str) -> tuple[list[str], list[str]]:
         """Subnets and security groups for a fleet in `region`: they belong to the account's own; elsewhere the defaults serve."""

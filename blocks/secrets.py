@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import cast
 
 from prefect.blocks.core import Block
 from prefect.types import SecretDict
 from pydantic import Field
 
-from fleet.evals.secrets import chosen
+from fleet.evals.request import EvalRequest
+from fleet.evals.secrets import ParameterPlace, RunSecrets, SecretsRefused, chosen
+from fleet.evals.setting_values import setting_values
 
 
 class WorkerSecrets(Block):
@@ -23,10 +24,21 @@ class WorkerSecrets(Block):
     values: SecretDict = Field(description="Value by environment variable name, such as OPENAI_API_KEY.")
 
 
-def secret_values(names: Sequence[str], block: str | None) -> dict[str, str]:
-    """The values of the secrets a request names: from the block, else from this process's environment. SecretNotSet."""
+def run_secrets(request: EvalRequest, block: str | None, place: ParameterPlace) -> RunSecrets:
+    """What a request's instances are given: its secrets, from the block, else from this process's environment, and the values
+    of its settings.
+
+    SecretsRefused: all that is wrong with them, such as what would not fit at `place`.
+    """
     kept: dict[str, str] = {}
     if block:
         loaded = cast("WorkerSecrets", WorkerSecrets.load(block))
         kept = {name: str(value) for name, value in loaded.values.get_secret_value().items()}
-    return chosen(names, os.environ, kept=kept, block=block)
+    settings, problems = {}, []
+    try:
+        settings = setting_values(request.settings)
+    except SecretsRefused as refused:  # named together with what else is wrong
+        problems = refused.problems
+    return chosen(
+        request.secrets, os.environ, kept=kept, block=block, settings=settings, place=place, problems=problems
+    )

@@ -35,7 +35,7 @@ def launch_name() -> str:
 
 def secrets_name() -> str:
     """`secrets for 2 instances`."""
-    return f"secrets for {_count(len(runtime.flow_run.parameters['workers']), 'instance')}"
+    return f"secrets for {_count(runtime.flow_run.parameters['count'], 'instance')}"
 
 
 def collect_name() -> str:

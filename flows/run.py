@@ -15,12 +15,15 @@ from prefect import get_run_logger, runtime
 from blocks.ec2_config import Ec2Config
 from bootstrap.run_plan import RunPlan
 from fleet.aws.identity import caller
+from fleet.aws.parameters import INSTANCE_TAG
 from fleet.evals.documents import EvalId, EvalManifest, WorkerOrder
+from fleet.evals.handout import Handout
 from fleet.evals.listener import listener
 from fleet.evals.lock_keeper import LockKeeper
-from fleet.evals.preparation import RunQueues, stored_manifest
+from fleet.evals.preparation import RUN_TAG, RunQueues, stored_manifest
 from fleet.evals.progress import Progress
 from fleet.evals.report import EvalReport, RunReport, outcome_of
+from fleet.evals.secrets import RunSecrets
 from fleet.evals.site import Site
 from fleet.pool import runs as workers_of
 from fleet.pool.clean_up import Created, clean_up
@@ -46,17 +49,27 @@ class Run:
         config: Ec2Config,
         account: str,
         *,
-        secrets: list[str],
-        worker_secrets: str | None,
+        secrets: RunSecrets,
+        advanced: bool,
     ) -> None:
         self.site, self.plan, self.config, self.account = site, plan, config, account
-        self.secrets, self.worker_secrets = secrets, worker_secrets
         self.id = str(runtime.flow_run.id)
         attempt = int(runtime.flow_run.run_count or 1)
         self.key = self.id if attempt == 1 else f"{self.id}-{attempt}"
         """Names what this attempt creates: a retried flow run must not meet its own finished workers and deleted queues."""
-        self.owner = caller(site.aws).name
-        self.created = Created(run=self.id, secrets=site.secrets_of(self.key) if secrets or worker_secrets else "")
+        me = caller(site.aws)
+        self.owner = me.name
+        self.created = Created(
+            run=self.id, secrets=site.secrets_of(self.key) if secrets else "", settings=secrets.setting_names()
+        )
+        self.handout = Handout(
+            site.parameters,
+            self.created.secrets,
+            secrets,
+            lambda instance: {INSTANCE_TAG: me.instance_arn(site.region, instance), RUN_TAG: self.id},
+            advanced=advanced,
+        )
+        """What its instances are given in secret; nothing, if the run has no secrets."""
         self.locks = LockKeeper()
         self.created.locks = self.locks.locks
         self.eval_ids: list[EvalId] = [one.manifest.eval_id for one in plan.evals]
@@ -107,6 +120,7 @@ class Run:
             work_queue=queues.work,
             events_queue=queues.events,
             secrets_parameter=self.created.secrets,
+            setting_values=self.created.settings,
             needs_docker=needs_docker,
             concurrency=self.config.concurrency_per_worker,
             fleet_size=max(1, fleet_size),

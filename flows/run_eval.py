@@ -20,11 +20,10 @@ from pydantic import Field
 
 from blocks.account import FleetAccount
 from blocks.ec2_config import Ec2Config
-from blocks.secrets import secret_values
+from blocks.secrets import run_secrets
 from blocks.unbuilt import refuse_unbuilt
 from bootstrap.run_plan import RunPlan, plan_run, planned_ahead
 from fleet.aws.images import WorkerImage
-from fleet.aws.parameters import check_secret_size
 from fleet.aws.prices import hourly_price
 from fleet.evals.cost import Estimate, estimate, fleet_slots, workers_for
 from fleet.evals.delivery import check_log_dir
@@ -35,13 +34,14 @@ from fleet.evals.preparation import FailureRecords, create_queues, send_jobs, se
 from fleet.evals.progress import Finished, RunTally, Stop, TopUp
 from fleet.evals.report import RunReport
 from fleet.evals.request import EvalRequest
+from fleet.evals.secrets import RunSecrets
 from fleet.pool import runs as workers_of
 from flows.artifacts import show_estimate, show_report
 from flows.check_ami import check_ami
 from flows.collect_results import collect_results
 from flows.launch_fleet import launch_fleet
 from flows.names import own_name, run_name
-from flows.provision_secrets import provision_secrets
+from flows.provisioning import Provisioning
 from flows.run import Run, stage
 from flows.watch import CancelledByPerson, Watch, watching
 
@@ -81,14 +81,11 @@ def run_eval(
     check_log_dir(request.log_dir)
     home = cast("FleetAccount", FleetAccount.load(account))
     config = home.settled(config)
-    secrets = secret_values(request.secrets, worker_secrets)
-    check_secret_size(secrets)
+    secrets = run_secrets(request, worker_secrets, home.parameter_place(config.region))
 
     with one_heartbeat(), tempfile.TemporaryDirectory(prefix="inspect-fleet-plan-") as scratch:
-        plan = make_plan(request, config, Path(scratch), Keys(secrets))
-        run = Run(
-            home.site(config.region), plan, config, account, secrets=request.secrets, worker_secrets=worker_secrets
-        )
+        plan = make_plan(request, config, Path(scratch), secrets)
+        run = Run(home.site(config.region), plan, config, account, secrets=secrets, advanced=home.advanced_parameters)
         offer = make_estimate(run)
         if config.estimate:
             return ended(RunReport(run=run.id, outcome="estimated", why=offer.line()))
@@ -122,22 +119,8 @@ def one_heartbeat() -> AbstractContextManager[object]:
     return temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None})
 
 
-class Keys:
-    """Secrets on their way to a task: Prefect may show an argument, so this one shows nothing."""
-
-    def __init__(self, values: dict[str, str]) -> None:
-        self._values = values
-
-    def environment(self) -> dict[str, str]:
-        """This process's variables with the secrets among them: a model's provider may want its key as soon as it is named."""
-        return {**os.environ, **self._values}
-
-    def __repr__(self) -> str:
-        return "<secrets>"
-
-
 @task(name="plan", task_run_name="plan", cache_policy=NO_CACHE)
-def make_plan(request: EvalRequest, config: Ec2Config, folder: Path, keys: Keys) -> RunPlan:
+def make_plan(request: EvalRequest, config: Ec2Config, folder: Path, secrets: RunSecrets) -> RunPlan:
     """Decide everything that can be decided before AWS is asked: environment, samples, jobs, eval ids."""
     log = get_run_logger()
     plan = planned_ahead.get()
@@ -145,7 +128,9 @@ def make_plan(request: EvalRequest, config: Ec2Config, folder: Path, keys: Keys)
         listener.get().stage("Planning")
         slots = fleet_slots(config.max_workers, config.concurrency_per_worker)
         nonce = str(runtime.flow_run.id) if config.new_fleet else ""
-        plan = plan_run(request, folder, slots=slots, nonce=nonce, say=log.info, env=keys.environment())
+        # A model's provider may want its key as soon as it is named.
+        keys = {**os.environ, **secrets.variables()}
+        plan = plan_run(request, folder, slots=slots, nonce=nonce, say=log.info, env=keys)
     for warning in plan.warnings:
         log.warning(warning)
     for one in plan.evals:
@@ -205,8 +190,8 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
         EvalLock(site.objects, site.layout, eval_id, run=run.id, owner=run.owner, since=since)
         for eval_id in run.eval_ids
     )
-    if run.plan.source:
-        site.objects.put_artifact(site.layout, run.plan.source.path)
+    for archive in run.plan.archives:
+        site.objects.put_artifact(site.layout, archive)
     manifests = [settle_manifest(site, one.manifest, one.plan_log.read_bytes()) for one in run.plan.evals]
     tally = RunTally(evals={manifest.eval_id: standing(site, manifest) for manifest in manifests})
     failures = {eval_id: FailureRecords(site, eval_id) for eval_id in run.eval_ids}
@@ -231,7 +216,7 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
         events=queues.events,
         workers=created.workers,
         failures=failures,
-        secrets=created.secrets,
+        handout=run.handout if created.secrets else None,
         price=run.price,
     )
     return order, run.watch
@@ -249,18 +234,6 @@ def launch(run: Run, order: WorkerOrder, image: WorkerImage, count: int) -> None
     )
 
 
-def provision(run: Run, watch: Watch) -> None:
-    """Write the secrets of the instances that have come up since the last look."""
-    fresh = watch.unprovisioned()
-    if fresh:
-        without = provision_secrets(
-            run.id, run.created.secrets, fresh, run.secrets, run.worker_secrets, run.config, run.account
-        )
-        watch.provisioned.update(str(worker) for worker in fresh)
-        for instance, why in without.items():
-            listener.get().warn(f"{instance} gets no secrets and is ended: {why}")
-
-
 def follow(run: Run, order: WorkerOrder, image: WorkerImage, watch: Watch) -> None:
     """Be with the run until it is over. CancelledByPerson; LockHeld: another controller has taken an eval over."""
     state = watch_run(run, order, image, watch, return_state=True)
@@ -274,24 +247,26 @@ def watch_run(run: Run, order: WorkerOrder, image: WorkerImage, watch: Watch) ->
     """Follow the run to its end, replacing instances that were lost. A run that a person cancelled makes this Cancelled."""
     stage("Running")
     try:
-        for progress, step in watching(watch, lambda: workers_of.is_being_cancelled(run.id)):
-            if run.locks.lost:
-                raise run.locks.lost
-            run.show(progress)
-            provision(run, watch)
-            match step:
-                case Finished():
-                    break
-                case Stop(why=why):
-                    run.why = why
-                    get_run_logger().error("Stopped: %s", why)
-                    break
-                case TopUp(count=count):
-                    get_run_logger().warning("Launching %d more in place of lost instances", count)
-                    watch.replaced += count
-                    launch(run, order, image, count)
-                case _:
-                    pass
+        with Provisioning(run.id, watch.handout) as provisioning:
+            for progress, step in watching(watch, lambda: workers_of.is_being_cancelled(run.id)):
+                if run.locks.lost:
+                    raise run.locks.lost
+                run.show(progress)
+                for instance, reason in provisioning.look(watch.facts):
+                    listener.get().warn(f"{instance} gets no secrets and is ended: {reason}")
+                match step:
+                    case Finished():
+                        break
+                    case Stop(why=why):
+                        run.why = why
+                        get_run_logger().error("Stopped: %s", why)
+                        break
+                    case TopUp(count=count):
+                        get_run_logger().warning("Launching %d more in place of lost instances", count)
+                        watch.replaced += count
+                        launch(run, order, image, count)
+                    case _:
+                        pass
     except CancelledByPerson as cancelled:
         return cast("State[None]", Cancelled(message=str(cancelled)))
     get_run_logger().info("%s", run.last.line() if run.last else "nothing to do")

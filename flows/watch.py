@@ -14,6 +14,7 @@ from prefect import get_run_logger
 
 from fleet.aws.failures import AwsRefused, CredentialsBad, Denied
 from fleet.evals.documents import EvalId, WorkerEvent
+from fleet.evals.handout import Handout
 from fleet.evals.preparation import FailureRecords, finished_jobs
 from fleet.evals.progress import Finished, Progress, RunTally, Step, Stop, WorkerFacts, next_step, snapshot
 from fleet.evals.site import Site
@@ -47,14 +48,12 @@ class Watch:
     """URL of the events queue."""
     workers: list[UUID]
     failures: Mapping[EvalId, FailureRecords]
-    secrets: str
-    """Path of the instances' parameters; empty: the run has none."""
     price: float | None
+    handout: Handout | None = None
+    """The run's secrets, if it has some."""
     replaced: int = 0
     facts: Sequence[WorkerFacts] = ()
     """The workers at the last look."""
-    provisioned: set[str] = field(default_factory=set)
-    """Flow runs whose instances have been given their secrets, or can't be."""
     _began: float = field(default_factory=time.monotonic)
     _seen: dict[str, tuple[float, float]] = field(default_factory=dict)
     """When each worker's instance was first and last seen alive: what is paid for."""
@@ -74,16 +73,6 @@ class Watch:
         self._look_at_workers()
         return self._snapshot()
 
-    def unprovisioned(self) -> list[UUID]:
-        """Workers whose instance is known and has no secrets yet, of a run that has some."""
-        if not self.secrets:
-            return []
-        return [
-            UUID(fact.run_id)
-            for fact in self.facts
-            if fact.instance and not fact.over and fact.run_id not in self.provisioned
-        ]
-
     def hear(self, *, wait: int = 0) -> None:
         """Take in the events that have come, up to a bound. AwsRefused."""
         for _ in range(0, EVENTS_A_LOOK, 10):
@@ -101,9 +90,8 @@ class Watch:
         self.tally.hear(event)
         if event.kind in ("job_done", "job_failed"):
             self._news = True
-        if event.kind == "secrets_fetched" and self.secrets:
-            with suppress(AwsRefused):  # clean-up deletes it otherwise
-                self.site.parameters.delete([f"{self.secrets}/{event.instance}"])
+        if event.kind == "secrets_fetched" and self.handout:
+            self.handout.fetched(event.instance, str(event.detail.get("parameter")))
 
     def _look_at_workers(self) -> None:
         now = time.monotonic()

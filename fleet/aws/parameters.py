@@ -7,17 +7,25 @@ sizes, SSM's own words only where they can't repeat the value, and botocore's de
 
 from __future__ import annotations
 
-import json
-import random
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fleet.aws.failures import BAD_CREDENTIALS, DENIED, THROTTLED, AwsRefused, Throttled, calling, code_of, refused
+from fleet.aws.failures import (
+    BAD_CREDENTIALS,
+    DENIED,
+    THROTTLED,
+    AwsRefused,
+    Unreachable,
+    calling,
+    code_of,
+    refused,
+)
+from fleet.aws.parameter_rules import Tier, document, tier_for, values_in
 from fleet.aws.session import Aws
 from fleet.aws.silence import botocore_silent
-from fleet.errors import FleetError, RequestRefused
+from fleet.aws.write_pace import WritePace
+from fleet.errors import FleetError
 
 if TYPE_CHECKING:
     from mypy_boto3_ssm.type_defs import TagTypeDef
@@ -26,34 +34,16 @@ NOT_READY = frozenset({"AccessDenied", "AccessDeniedException", "ParameterNotFou
 """A parameter that isn't written yet, or whose tag hasn't reached the policy: under a condition on tags, absent is denied too."""
 QUOTABLE = THROTTLED | DENIED | BAD_CREDENTIALS | {"InvalidKeyId", "ParameterAlreadyExists", "ParameterLimitExceeded"}
 """Codes whose text can't repeat the value. A ValidationException's does."""
+PASSING = THROTTLED | {"InternalServerError", "InternalFailure", "ServiceUnavailable"}
+"""Codes of a write that time mends: asked too often, and SSM's own troubles, which don't say whether the write was done."""
 
 INSTANCE_TAG = "InstanceArn"
 """Tag of an instance's parameter: the one instance whose role may read it."""
 
-STANDARD_BYTES = 4096
-"""The most a parameter of the standard tier holds."""
 NAMES_A_CALL = 10
 """Of DeleteParameters, SSM's limit."""
-WRITE_SECONDS = 120.0
-"""How long a throttled write is tried again: SSM takes about 3 writes a second, so that 64 instances need 21 s."""
-LONGEST_WAIT = 8.0
-"""Seconds between two tries, at most."""
-
-
-class SecretsTooLarge(RequestRefused):
-    """The secrets of an instance don't fit in one parameter; raised before anything is created. Pass fewer, or shorter ones."""
-
-    size: int
-    """Bytes of all, as they are stored."""
-    largest: str
-    largest_size: int
-
-    def message(self) -> str:
-        """One line: the sizes and the largest entry's name."""
-        return (
-            f"the secrets take {self.size:,} bytes, an SSM parameter holds {STANDARD_BYTES:,}: "
-            f"the largest is {self.largest} ({self.largest_size:,} bytes)"
-        )
+WRITE_SECONDS = 300.0
+"""How long a write is tried again, from its first try on: a third of the time that an instance waits for it."""
 
 
 class ParameterNotReady(FleetError):
@@ -82,20 +72,10 @@ class SecretUnreadable(FleetError):
         return f"parameter {self.parameter} doesn't hold a JSON object of names and texts: something else wrote it"
 
 
-def check_secret_size(values: Mapping[str, str]) -> None:
-    """SecretsTooLarge: these secrets don't fit in one parameter. Called before anything is created."""
-    size = len(_document(values).encode())
-    if size > STANDARD_BYTES:
-        largest, largest_size = max(
-            ((name, len(value.encode())) for name, value in values.items()), key=lambda of: of[1]
-        )
-        raise SecretsTooLarge(size=size, largest=largest, largest_size=largest_size)
-
-
 class Parameters:
     """The parameters of one account and region. Every method raises AwsRefused where SSM refuses or doesn't answer.
 
-    Share one among the threads of a run: its writes go one at a time, so that a throttled one slows them all.
+    Share one among the threads of a run: their writes keep one pace, so that a throttled one slows them all.
     """
 
     def __init__(
@@ -104,33 +84,51 @@ class Parameters:
         *,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
-        jitter: Callable[[], float] = random.random,
     ) -> None:
         self.aws = aws
         self._clock = clock
-        self._pause = pause
-        self._jitter = jitter
-        self._writing = threading.Lock()
+        self._pace = WritePace(clock=clock, pause=pause)
 
-    def put_secret(self, name: str, values: Mapping[str, str], tags: Mapping[str, str]) -> None:
+    def put_secret(
+        self,
+        name: str,
+        values: Mapping[str, str],
+        tags: Mapping[str, str],
+        *,
+        advanced: bool = False,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> bool:
         """Write `values` as the SecureString `name`, with `tags` from its first moment, in place of what was there.
 
-        Throttled: SSM was too busy for WRITE_SECONDS. SecretsTooLarge: nothing was written.
+        `advanced` allows the tier that costs money, where the values don't fit into the other. `wanted` is asked before each
+        try; once it says no, nothing more is tried and the answer is False: something may be there all the same.
+
+        Throttled, Unreachable: SSM was too busy, or away, for WRITE_SECONDS. SecretsTooLarge: nothing was written.
         """
-        check_secret_size(values)
-        document = _document(values)
+        tier = tier_for(values, advanced=advanced)
+        text = document(values)
         labels: list[TagTypeDef] = [{"Key": key, "Value": value} for key, value in tags.items()]
-        with self._writing:
-            for give_up in self._tries():
-                refusal = self._put(name, document, labels)
-                if refusal is not None and refusal.code == "ParameterAlreadyExists":
-                    # Left by an earlier try: SSM takes no new tags along with a new value.
-                    self.delete([name])
-                    refusal = self._put(name, document, labels)
-                if refusal is None:
-                    return
-                if give_up or not isinstance(refusal, Throttled):
-                    raise refusal
+        deadline: float | None = None
+        while wanted():
+            self._pace.turn()
+            if not wanted():
+                break
+            if deadline is None:  # the wait for one's first turn is the run's, not this write's
+                deadline = self._clock() + WRITE_SECONDS
+            refusal = self._put(name, text, tier, labels)
+            if refusal is not None and refusal.code == "ParameterAlreadyExists":
+                # Left by an earlier try or run: SSM takes no new tags along with a new value.
+                refusal = self._deleted(name) or refusal
+            if refusal is None:
+                self._pace.taken()
+                return True
+            if refusal.code in PASSING or isinstance(refusal, Unreachable):
+                self._pace.refused()
+            elif refusal.code != "ParameterAlreadyExists":
+                raise refusal
+            if self._clock() >= deadline:
+                raise refusal
+        return False
 
     def get_secret(self, name: str) -> dict[str, str]:
         """The values in the SecureString `name`.
@@ -146,7 +144,7 @@ class Parameters:
             if refusal.code in NOT_READY:
                 raise ParameterNotReady(parameter=name, code=refusal.code, why=refusal.why) from refusal
             raise
-        values = _values(text)
+        values = values_in(text)
         if values is None:
             raise SecretUnreadable(parameter=name)
         return values
@@ -167,14 +165,22 @@ class Parameters:
             )
             return [found["Name"] for page in pages for found in page["Parameters"]]
 
-    def _put(self, name: str, document: str, labels: list[TagTypeDef]) -> AwsRefused | None:
+    def _deleted(self, name: str) -> AwsRefused | None:
+        """Delete one; the refusal, if SSM refuses."""
+        try:
+            self.delete([name])
+        except AwsRefused as refusal:
+            return refusal
+        return None
+
+    def _put(self, name: str, text: str, tier: Tier, labels: list[TagTypeDef]) -> AwsRefused | None:
         """Write once; the refusal, if SSM refuses. Raised here it would carry SSM's own error, which may hold the value."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            ssm = self.aws.ssm
+            ssm = self.aws.ssm_once
             with botocore_silent():
-                ssm.put_parameter(Name=name, Value=document, Type="SecureString", Tier="Standard", Tags=labels)
+                ssm.put_parameter(Name=name, Value=text, Type="SecureString", Tier=tier, Tags=labels)
         except ClientError as error:
             quotable = code_of(error) in QUOTABLE
             return refused(
@@ -183,27 +189,3 @@ class Parameters:
         except BotoCoreError as error:
             return refused(error, service="ssm", target=name)
         return None
-
-    def _tries(self) -> Iterator[bool]:
-        """One item a try, waiting longer and longer between them; True when it is the last."""
-        deadline = self._clock() + WRITE_SECONDS
-        longest = 0.5
-        while self._clock() < deadline:
-            yield False
-            self._pause(longest * (0.5 + self._jitter() / 2))
-            longest = min(2 * longest, LONGEST_WAIT)
-        yield True
-
-
-def _document(values: Mapping[str, str]) -> str:
-    return json.dumps(dict(values), ensure_ascii=False, separators=(",", ":"))
-
-
-def _values(text: str) -> dict[str, str] | None:
-    try:
-        found = json.loads(text)
-    except ValueError:  # it carries the text along, so it mustn't become a cause
-        return None
-    if isinstance(found, dict) and all(isinstance(value, str) for value in found.values()):
-        return found
-    return None

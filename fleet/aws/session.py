@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_iam import IAMClient
+    from mypy_boto3_imagebuilder import ImagebuilderClient
     from mypy_boto3_pricing import PricingClient
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sqs import SQSClient
@@ -65,6 +66,11 @@ class Aws:
         return self._kept("ssm", lambda session, config: session.client("ssm", config=config))
 
     @property
+    def ssm_once(self) -> SSMClient:
+        """Parameters without retries: every try of a write waits for its turn."""
+        return self._kept("ssm_once", lambda session, config: session.client("ssm", config=config), attempts=1)
+
+    @property
     def sqs(self) -> SQSClient:
         """Queues."""
         return self._kept("sqs", lambda session, config: session.client("sqs", config=config))
@@ -83,6 +89,13 @@ class Aws:
     def iam(self) -> IAMClient:
         """Roles and instance profiles."""
         return self._kept("iam", lambda session, config: session.client("iam", config=config))
+
+    @property
+    def imagebuilder(self) -> ImagebuilderClient:
+        """Image pipelines. Impatient: few regions lack it, and there its address answers nobody."""
+        return self._kept(
+            "imagebuilder", lambda session, config: session.client("imagebuilder", config=config), patience=10
+        )
 
     @property
     def cloudformation(self) -> CloudFormationClient:

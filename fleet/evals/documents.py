@@ -177,6 +177,8 @@ class WorkerOrder(Wire):
     """Queue URLs."""
     secrets_parameter: str
     """The parameter's path without the instance id: the worker appends `/<instance id>`. Empty: the run has no secrets."""
+    setting_values: list[str] = []
+    """Settings that have values, each in a parameter of its own beside the instance's: `<instance id>.env.<setting>`."""
     needs_docker: bool = False
     concurrency: int = Field(default=32, ge=1)
     fleet_size: int = Field(default=1, ge=1)

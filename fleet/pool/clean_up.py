@@ -19,6 +19,7 @@ from uuid import UUID
 
 from fleet.evals.lock import EvalLock
 from fleet.evals.progress import WorkerFacts, WorkerPhase
+from fleet.evals.secrets import parameters_of
 from fleet.evals.site import Site
 
 PATIENCE_S = 20.0
@@ -47,6 +48,8 @@ class Created:
     run: str
     secrets: str = ""
     """Path of its instances' parameters; empty: it has none."""
+    settings: list[str] = field(default_factory=list)
+    """Settings whose values lie in parameters of their own."""
     workers: list[UUID] = field(default_factory=list)
     intake: str = ""
     """URL of the work queue."""
@@ -89,7 +92,10 @@ class CleanUp:
         """Delete the secrets by the names they must have: listings lag."""
         if self.created.secrets:
             facts = self.workers.look_at(self._everyone())
-            self.site.parameters.delete([f"{self.created.secrets}/{fact.instance}" for fact in facts if fact.instance])
+            instances = [f"{self.created.secrets}/{fact.instance}" for fact in facts if fact.instance]
+            self.site.parameters.delete(
+                [name for own in instances for name in parameters_of(own, self.created.settings)]
+            )
 
     def delete_listed_parameters(self) -> None:
         """Delete whatever secrets a listing still finds."""

@@ -94,8 +94,8 @@ GOLDEN = {
     WorkerOrder: {
         1: {
             "version", "run", "region", "bucket", "prefix", "eval_ids", "environment", "work_queue", "events_queue",
-            "secrets_parameter", "needs_docker", "concurrency", "fleet_size", "lease_seconds", "idle_seconds", "worker_user",
-            "worker_setup", "rates",
+            "secrets_parameter", "setting_values", "needs_docker", "concurrency", "fleet_size", "lease_seconds",
+            "idle_seconds", "worker_user", "worker_setup", "rates",
         }
     },
     WorkerEvent: {1: {"version", "kind", "worker", "instance", "at", "eval_id", "job", "detail"}},

@@ -47,11 +47,11 @@ def test_a_run_that_is_tried_again_keeps_its_name(started: Any) -> None:
 
 
 def test_one_is_not_many(started: Any) -> None:
-    started.parameters = {"count": 1, "workers": ["w"], "eval_ids": ["t-1a2b3c"]}
+    started.parameters = {"count": 1, "eval_ids": ["t-1a2b3c"]}
     assert names.launch_name() == "launch 1 instance"
     assert names.secrets_name() == "secrets for 1 instance"
     assert names.collect_name() == "collect t-1a2b3c"
-    started.parameters = {"count": 24, "workers": ["w"] * 24, "eval_ids": ["a", "b"]}
+    started.parameters = {"count": 24, "eval_ids": ["a", "b"]}
     assert names.launch_name() == "launch 24 instances"
     assert names.secrets_name() == "secrets for 24 instances"
     assert names.collect_name() == "collect 2 evals"

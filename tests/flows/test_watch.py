@@ -1,9 +1,8 @@
-"""The watch goes on over bad moments, takes in a bounded number of events, and knows who waits for secrets."""
+"""The watch goes on over bad moments, and takes in a bounded number of events."""
 
 from __future__ import annotations
 
 from typing import Any, cast
-from uuid import UUID, uuid4
 
 import httpx
 import pytest
@@ -12,7 +11,7 @@ from prefect.logging import disable_run_logger
 from fleet.aws.failures import AwsRefused, Denied
 from fleet.aws.queues import Message
 from fleet.evals.documents import WorkerEvent
-from fleet.evals.progress import EvalTally, RunTally, WorkerFacts, WorkerPhase
+from fleet.evals.progress import EvalTally, RunTally
 from flows.watch import EVENTS_A_LOOK, PATIENCE_S, CancelledByPerson, Watch, watching
 
 
@@ -73,14 +72,13 @@ def test_a_cancelled_run_is_not_looked_at_again() -> None:
 
 
 class FakeSite:
-    """A queue of events that never ends, and parameters that refuse."""
+    """A queue of events that never ends, and who hears of what was fetched."""
 
-    def __init__(self, events: list[str], *, refuses: bool = False) -> None:
+    def __init__(self, events: list[str]) -> None:
         self.waiting = events
-        self.refuses = refuses
         self.done: list[str] = []
-        self.deleted: list[str] = []
-        self.queues = self.parameters = self
+        self.fetches: list[tuple[str, str]] = []
+        self.queues = self
 
     def receive(self, url: str, *, wait: int) -> list[Message]:
         batch, self.waiting = self.waiting[:10], self.waiting[10:]
@@ -91,21 +89,26 @@ class FakeSite:
     def done_all(self, url: str, receipts: list[str]) -> None:
         self.done += receipts
 
-    def delete(self, names: list[str]) -> None:
-        if self.refuses:
-            raise refused()
-        self.deleted += names
+    def fetched(self, instance: str, parameter: str) -> None:
+        self.fetches.append((instance, parameter))
 
 
 def a_watch(site: FakeSite) -> Watch:
     tally = RunTally(evals={"e": EvalTally(eval_id="e", task="t", model="m", jobs={"j": 1})})
     return Watch(
-        site=cast("Any", site), tally=tally, events="events", workers=[], failures={}, secrets="/path", price=None
+        site=cast("Any", site),
+        tally=tally,
+        events="events",
+        workers=[],
+        failures={},
+        price=None,
+        handout=cast("Any", site),
     )
 
 
-def an_event(kind: str = "beat", instance: str = "i-1") -> str:
-    return WorkerEvent.model_validate({"kind": kind, "worker": "w", "instance": instance, "at": 0.0}).write()
+def an_event(kind: str = "beat", instance: str = "i-1", **detail: str) -> str:
+    event = {"kind": kind, "worker": "w", "instance": instance, "at": 0.0, "detail": detail}
+    return WorkerEvent.model_validate(event).write()
 
 
 def test_a_busy_fleet_does_not_keep_its_controller() -> None:
@@ -115,29 +118,13 @@ def test_a_busy_fleet_does_not_keep_its_controller() -> None:
 
 
 def test_an_event_of_another_release_is_passed_over() -> None:
-    site = FakeSite(["{}", '{"version": 9}', an_event("secrets_fetched")])
+    site = FakeSite(["{}", '{"version": 9}', an_event("secrets_fetched", parameter="/path/i-1")])
     a_watch(site).hear()
     assert len(site.done) == 3
-    assert site.deleted == ["/path/i-1"]
+    assert site.fetches == [("i-1", "/path/i-1")]
 
 
-def test_a_secret_that_can_not_be_deleted_now_is_left_to_the_clean_up() -> None:
-    site = FakeSite([an_event("secrets_fetched")], refuses=True)
+def test_what_was_fetched_is_told_by_instance_and_parameter() -> None:
+    site = FakeSite([an_event("secrets_fetched", "i-2", parameter="/path/i-2.env.linux"), an_event("beat", "i-3")])
     a_watch(site).hear()
-    assert len(site.done) == 1
-
-
-def test_secrets_are_due_for_instances_that_are_known_and_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    ready, given, booting, gone = (uuid4() for _ in range(4))
-
-    def facts(run_id: UUID, *, instance: str | None = "i", over: bool = False) -> WorkerFacts:
-        return WorkerFacts(str(run_id), "w", WorkerPhase.BOOTING, instance, "", 0.0, over=over)
-
-    seen = [facts(ready), facts(given), facts(booting, instance=None), facts(gone, over=True)]
-    monkeypatch.setattr("flows.watch.workers_of.look_at", lambda run_ids: seen)
-    watch = a_watch(FakeSite([]))
-    watch.provisioned.add(str(given))
-    watch.take_stock()
-    assert watch.unprovisioned() == [ready]
-    watch.secrets = ""
-    assert watch.unprovisioned() == []
+    assert site.fetches == [("i-2", "/path/i-2.env.linux")]

@@ -1,33 +1,25 @@
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import pickle
 import subprocess
 import sys
+import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from threading import Event
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from botocore.exceptions import ReadTimeoutError
 
 from fleet.aws.failures import AwsRefused, CredentialsBad, Denied, Throttled
-from fleet.aws.parameters import (
-    NOT_READY,
-    STANDARD_BYTES,
-    WRITE_SECONDS,
-    ParameterNotReady,
-    Parameters,
-    SecretsTooLarge,
-    SecretUnreadable,
-    check_secret_size,
-)
+from fleet.aws.parameter_rules import SecretsTooLarge
+from fleet.aws.parameters import NOT_READY, WRITE_SECONDS, ParameterNotReady, Parameters, SecretUnreadable
 from fleet.aws.session import Aws
 from fleet.aws.silence import botocore_silent
-from fleet.errors import RequestRefused
 from tests.fleet.aws.conftest import fail
 
 SECRET = "sk-5ecret-value-nobody-may-see"
@@ -57,7 +49,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def parameters(aws: Aws, clock: Clock) -> Parameters:
-    return Parameters(aws, clock=clock, pause=clock.pause, jitter=lambda: 0.0)
+    return Parameters(aws, clock=clock, pause=clock.pause)
 
 
 @pytest.fixture
@@ -86,9 +78,10 @@ def test_tags_are_there_from_the_first_moment_and_overwrite_is_not_asked_for(par
     """SSM refuses tags along with Overwrite; tags that come later leave a moment in which anyone's role may read."""
     asked: list[dict[str, object]] = []
     for operation in ("PutParameter", "AddTagsToResource"):
-        parameters.aws.ssm.meta.events.register(
-            f"provide-client-params.ssm.{operation}", lambda params, **_: asked.append(params)
-        )
+        for client in (parameters.aws.ssm, parameters.aws.ssm_once):
+            client.meta.events.register(
+                f"provide-client-params.ssm.{operation}", lambda params, **_: asked.append(params)
+            )
     parameters.put_secret(name, VALUES, TAGS)
     [only] = asked
     assert "Tags" in only
@@ -100,18 +93,42 @@ def test_a_second_write_replaces_value_and_tags(parameters: Parameters, name: st
     parameters.put_secret(name, VALUES, TAGS)
     assert parameters.get_secret(name) == VALUES
     assert tags_of(parameters.aws, name) == TAGS
-    assert clock.waits == []
+    assert len(clock.waits) == 2, "the second write's turn, and its second try's"
 
 
-def test_a_throttled_write_waits_longer_and_longer_and_lands(parameters: Parameters, name: str, clock: Clock) -> None:
-    fail(parameters.aws.ssm, "PutParameter", "ThrottlingException", times=5)
+@pytest.mark.parametrize("code", ["ThrottlingException", "TooManyUpdates", "InternalServerError", "ServiceUnavailable"])
+def test_a_write_that_time_mends_waits_for_its_next_turns_and_lands(
+    parameters: Parameters, name: str, clock: Clock, code: str
+) -> None:
+    fail(parameters.aws.ssm_once, "PutParameter", code, times=5)
     parameters.put_secret(name, VALUES, TAGS)
-    assert clock.waits == [0.25, 0.5, 1.0, 2.0, 4.0]
+    assert len(clock.waits) == 5
     assert parameters.get_secret(name) == VALUES
+    assert tags_of(parameters.aws, name) == TAGS
+
+
+def test_a_write_whose_answer_was_lost_is_no_failure(parameters: Parameters, name: str, clock: Clock) -> None:
+    """The next try meets the parameter that the first one made."""
+    lost = iter([True])
+
+    def drop(**_: object) -> None:
+        if next(lost, False):
+            raise ReadTimeoutError(endpoint_url="ssm")
+
+    parameters.aws.ssm_once.meta.events.register("after-call.ssm.PutParameter", drop)
+    parameters.put_secret(name, VALUES, TAGS)
+    assert parameters.get_secret(name) == VALUES
+    assert tags_of(parameters.aws, name) == TAGS
+
+
+def test_every_try_of_a_write_waits_for_a_turn(parameters: Parameters, name: str) -> None:
+    """botocore would try again by itself, at its own pace."""
+    config: Any = parameters.aws.ssm_once.meta.config
+    assert config.retries["total_max_attempts"] == 1
 
 
 def test_a_write_that_stays_throttled_gives_up_at_its_deadline(parameters: Parameters, name: str, clock: Clock) -> None:
-    fail(parameters.aws.ssm, "PutParameter", "ThrottlingException", "Rate exceeded")
+    fail(parameters.aws.ssm_once, "PutParameter", "ThrottlingException", "Rate exceeded")
     with pytest.raises(Throttled, match=name):
         parameters.put_secret(name, VALUES, TAGS)
     assert WRITE_SECONDS <= clock.now < WRITE_SECONDS + 10
@@ -120,39 +137,78 @@ def test_a_write_that_stays_throttled_gives_up_at_its_deadline(parameters: Param
 def test_an_old_parameter_met_at_the_deadline_is_no_success(parameters: Parameters, name: str, clock: Clock) -> None:
     """What is written and what is said to be written are the same, also when time is up."""
     parameters.put_secret(name, {"OLD": "old"}, {})
-    fail(parameters.aws.ssm, "PutParameter", "ThrottlingException")
+    fail(parameters.aws.ssm_once, "PutParameter", "ThrottlingException")
     with pytest.raises(Throttled):
         parameters.put_secret(name, VALUES, TAGS)
     assert parameters.get_secret(name) == {"OLD": "old"}
 
 
+def test_an_old_parameter_that_can_not_be_deleted_yet_is_replaced_later(
+    parameters: Parameters, name: str, clock: Clock
+) -> None:
+    parameters.put_secret(name, {"OLD": "old"}, {})
+    fail(parameters.aws.ssm, "DeleteParameters", "ThrottlingException", times=2)
+    parameters.put_secret(name, VALUES, TAGS)
+    assert parameters.get_secret(name) == VALUES
+
+
+def test_a_write_that_nobody_wants_any_more_is_not_made(parameters: Parameters, name: str, clock: Clock) -> None:
+    assert not parameters.put_secret(name, VALUES, TAGS, wanted=lambda: False)
+    wants = iter([True, True, False])  # before its turn, after it, and when it was throttled
+    fail(parameters.aws.ssm_once, "PutParameter", "ThrottlingException")
+    assert not parameters.put_secret(name, VALUES, TAGS, wanted=lambda: next(wants))
+    assert parameters.find(name.rsplit("/", 1)[0]) == []
+
+
 def test_a_denied_write_is_not_tried_again(parameters: Parameters, name: str, clock: Clock) -> None:
     fail(
-        parameters.aws.ssm, "PutParameter", "AccessDeniedException", "no identity-based policy allows ssm:PutParameter"
+        parameters.aws.ssm_once,
+        "PutParameter",
+        "AccessDeniedException",
+        "no identity-based policy allows ssm:PutParameter",
     )
     with pytest.raises(Denied, match="no identity-based policy"):
         parameters.put_secret(name, VALUES, TAGS)
     assert clock.waits == []
 
 
-def test_writes_of_one_run_go_one_at_a_time(parameters: Parameters, name: str) -> None:
-    busy, most = 0, 0
+class SharedClock:
+    """Time that passes only by waiting, for threads: each waits from when it last looked, and all go on when the last has."""
 
-    def enter(**_: object) -> None:
-        nonlocal busy, most
-        busy += 1
-        most = max(most, busy)
-        Event().wait(0.001)
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._seen = threading.local()
+        self._lock = threading.Lock()
 
-    def leave(**_: object) -> None:
-        nonlocal busy
-        busy -= 1
+    def __call__(self) -> float:
+        self._seen.at = self.now
+        return self.now
 
-    parameters.aws.ssm.meta.events.register("before-call.ssm.PutParameter", enter)
-    parameters.aws.ssm.meta.events.register("after-call.ssm.PutParameter", leave)
-    with ThreadPoolExecutor(6) as threads:
-        list(threads.map(lambda n: parameters.put_secret(f"{name}{n}", VALUES, TAGS), range(6)))
-    assert most == 1
+    def pause(self, seconds: float) -> None:
+        with self._lock:
+            self.now = max(self.now, self._seen.at + seconds)
+
+
+def test_sixty_four_instances_are_written_in_time_with_two_of_three_calls_throttled(aws: Aws, unique: str) -> None:
+    clock, calls = SharedClock(), itertools.count()
+    parameters = Parameters(aws, clock=clock, pause=clock.pause)
+    throttled = {"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}, "ResponseMetadata": {}}
+
+    def two_of_three(**_: object) -> Any:
+        return (SimpleNamespace(status_code=400), throttled) if next(calls) % 3 else None
+
+    aws.ssm_once.meta.events.register("before-call.ssm.PutParameter", two_of_three)
+    names = [f"/{unique}/i-{n:017x}" for n in range(64)]
+
+    def write(name: str) -> bool:
+        return parameters.put_secret(name, VALUES, {"InstanceArn": f"arn:of{name}"})
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(write, names))
+    assert 3 * 64 - 2 <= next(calls) <= 3 * 64 + 3, "no more tries than there were refusals"
+    assert clock.now <= 3 * 64, "one write a second, the slowest pace there is"
+    assert sorted(parameters.find(f"/{unique}")) == names
+    assert {tags_of(aws, name)["InstanceArn"] for name in names} == {f"arn:of{name}" for name in names}
 
 
 @pytest.mark.parametrize("code", sorted(NOT_READY))
@@ -221,42 +277,27 @@ def test_all_below_a_path_are_found_and_no_others(parameters: Parameters, unique
 # Sizes.
 
 
-def test_secrets_that_do_not_fit_name_the_largest() -> None:
-    values = {"SMALL": "x" * 100, "GOOGLE_CREDENTIALS": "y" * 4000, "MIDDLE": "z" * 1000}
-    with pytest.raises(SecretsTooLarge) as caught:
-        check_secret_size(values)
-    message = str(caught.value)
-    assert "GOOGLE_CREDENTIALS (4,000 bytes)" in message
-    assert "4,096" in message
-    assert "yyy" not in message
-    assert isinstance(caught.value, RequestRefused)
-
-
-@pytest.mark.parametrize(("letter", "width"), [("x", 1), ("ü", 2), ("🔑", 4)])
-def test_the_limit_is_counted_in_bytes(letter: str, width: int) -> None:
-    frame = len('{"K":""}')
-    fits = (STANDARD_BYTES - frame) // width
-    check_secret_size({"K": letter * fits})
-    with pytest.raises(SecretsTooLarge):
-        check_secret_size({"K": letter * (fits + 1)})
-
-
 def test_secrets_that_do_not_fit_are_not_sent(parameters: Parameters, name: str) -> None:
     with pytest.raises(SecretsTooLarge):
         parameters.put_secret(name, {"K": "x" * 5000}, TAGS)
     assert parameters.find(name.rsplit("/", 1)[0]) == []
 
 
-@given(st.dictionaries(st.text(min_size=1, max_size=20), st.text(max_size=200), max_size=8))
-def test_the_size_that_is_checked_is_the_size_that_is_stored(values: dict[str, str]) -> None:
-    stored = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
-    with suppress(SecretsTooLarge):
-        check_secret_size(values)
-        assert len(stored.encode()) <= STANDARD_BYTES
-        return
-    with pytest.raises(SecretsTooLarge) as caught:
-        check_secret_size(values)
-    assert caught.value.size == len(stored.encode()) > STANDARD_BYTES
+@pytest.mark.parametrize(("size", "tier"), [(100, "Standard"), (5000, "Advanced")])
+def test_the_tier_that_costs_money_is_used_where_it_is_needed_alone(
+    parameters: Parameters, name: str, size: int, tier: str
+) -> None:
+    parameters.put_secret(name, {"K": "x" * size}, TAGS, advanced=True)
+    filters: list[Any] = [{"Key": "Name", "Values": [name]}]
+    (found,) = parameters.aws.ssm.describe_parameters(ParameterFilters=filters)["Parameters"]
+    assert found["Tier"] == tier
+
+
+def test_braces_that_ssm_would_take_for_another_parameter_arrive_as_they_are(parameters: Parameters, name: str) -> None:
+    values = {"TEMPLATE": "{{ssm:/other}} and {{{x}}}"}
+    parameters.put_secret(name, values, TAGS)
+    assert "{{" not in parameters.aws.ssm.get_parameter(Name=name, WithDecryption=True)["Parameter"]["Value"]
+    assert parameters.get_secret(name) == values
 
 
 # Nothing leaks.
@@ -280,7 +321,7 @@ def assert_hidden(error: BaseException, secret: str = SECRET) -> None:
 def test_an_error_that_quotes_the_value_is_not_passed_on(parameters: Parameters, name: str, code: str) -> None:
     """SSM's validation repeats the value it doesn't like."""
     fail(
-        parameters.aws.ssm,
+        parameters.aws.ssm_once,
         "PutParameter",
         code,
         f"1 validation error detected: Value '{json.dumps(VALUES)}' at 'value'",

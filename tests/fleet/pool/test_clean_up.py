@@ -117,6 +117,7 @@ def end_of_run(
         run="r",
         workers=list(ends),
         secrets="/path/r",
+        settings=["linux"],
         intake="work",
         queues=["dead", "work", "events"],
         locks=[cast("Any", FakeLock(site.log))],
@@ -135,7 +136,7 @@ def end_of_run(
 
 
 def everything() -> set[str]:
-    return {"work", "events", "dead", "/path/r/i-1", "/path/r/i-2", "/path/other/i-3"}
+    return {"work", "events", "dead", "/path/r/i-1", "/path/r/i-1.env.linux", "/path/r/i-2", "/path/other/i-3"}
 
 
 def test_a_finished_run_lets_its_workers_end_and_leaves_nothing() -> None:
@@ -152,6 +153,7 @@ def test_the_order_is_intake_secrets_workers_queues_locks() -> None:
     assert list(dict.fromkeys(site.log)) == [
         "work",
         "/path/r/i-1",
+        "/path/r/i-1.env.linux",
         "/path/r/i-2",
         "last words at 0",
         "dead",
@@ -170,7 +172,7 @@ def test_secrets_go_before_anything_is_waited_for() -> None:
 
 def test_a_secret_that_no_listing_shows_yet_is_deleted_by_its_name() -> None:
     """SSM's listings lag its writes."""
-    site = FakeSite(everything(), unlisted={"/path/r/i-1"})
+    site = FakeSite(everything(), unlisted={"/path/r/i-1", "/path/r/i-1.env.linux"})
     left, _, _ = end_of_run(site, {uuid4(): 0.0}, grace=5)
     assert left == []
     assert site.existing == {"/path/other/i-3"}
