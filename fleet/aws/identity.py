@@ -22,9 +22,14 @@ class Caller:
     name: str
     """The IAM user's or the session's name (with SSO, the person's), fit to be a tag's value."""
 
+    @property
+    def partition(self) -> str:
+        """The part of AWS that the account belongs to: `aws`, `aws-us-gov`, `aws-cn`."""
+        return self.arn.split(":")[1]
+
     def instance_arn(self, region: str, instance: str) -> str:
-        """The ARN of an instance of this account, in the caller's own partition (`aws`, `aws-us-gov`, `aws-cn`)."""
-        return f"arn:{self.arn.split(':')[1]}:ec2:{region}:{self.account}:instance/{instance}"
+        """The ARN of an instance of this account."""
+        return f"arn:{self.partition}:ec2:{region}:{self.account}:instance/{instance}"
 
 
 def caller(aws: Aws) -> Caller:

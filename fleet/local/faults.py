@@ -1,7 +1,8 @@
 """Scripted faults: what a test makes AWS do, and `FaultKit`, with which it says so over HTTP.
 
 A fault stands for one operation (a shell pattern), may look into the request, and strikes a number of times. It delays,
-refuses, or loses the answer: then the effect happens and the caller sees a 500, as when a connection breaks.
+refuses, or loses the answer: then the effect happens and the caller sees a 500, as when a connection breaks. A dry run has no
+effect and is no call of its operation: only a fault whose `match` speaks of DryRun strikes it.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class Fault:
 
     def strikes(self, call: Call, instance: str | None) -> bool:
         """Whether it stands for this call, made by that instance (None: by no instance)."""
+        if is_dry_run(call) and "DryRun" not in self.match:
+            return False
         return (
             fnmatchcase(call.operation, self.operation)
             and (self.instance is None or self.instance == instance)
@@ -70,6 +73,11 @@ class Fault:
         if self.lost:
             return self.code or "InternalError", max(self.status, 500)
         return (self.code, self.status) if self.code else None
+
+
+def is_dry_run(call: Call) -> bool:
+    """Whether EC2 is only asked if it would do it."""
+    return call.service == "ec2" and "&DryRun=true" in call.text
 
 
 class FaultBook:
@@ -94,7 +102,8 @@ class FaultBook:
     def take(self, call: Call, instance: str | None) -> Fault | None:
         """Count the call, and strike with the first fault that stands for it and isn't used up."""
         with self._lock:
-            self._calls[call.operation] += 1
+            if not is_dry_run(call):
+                self._calls[call.operation] += 1
             for entry in self._faults:
                 fault: Fault = entry[0]
                 if (fault.times is None or entry[1] < fault.times) and fault.strikes(call, instance):

@@ -12,6 +12,9 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from fleet.aws.session import Aws
+from tests.fleet.local.conftest import host
+
+__all__ = ["host"]  # the local cloud's own, for what plain moto doesn't refuse
 
 REGION = "us-east-1"
 

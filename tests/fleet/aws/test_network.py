@@ -29,9 +29,7 @@ from fleet.aws.network import (
 from fleet.aws.session import Aws
 from fleet.local import preset
 from tests.fleet.aws.conftest import REGION, fail, reply
-from tests.fleet.local.conftest import Host, host
-
-__all__ = ["host"]
+from tests.fleet.local.conftest import Host
 
 TYPES = ["c7i.4xlarge", "m5.large"]
 POOL = {"inspect-fleet:pool": "0d1e"}
