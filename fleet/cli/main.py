@@ -18,6 +18,7 @@ from fleet.errors import FleetError
 INTERRUPTED = 130
 
 COMMANDS = {
+    "connect": ("fleet.cli.connect:connect", "Bring the control plane's Prefect UI and API to this machine."),
     "local": ("fleet.cli.local:local", "Emulate AWS and Prefect on this machine: up, down, status."),
     "run": ("fleet.cli.run:run", "Run Inspect evals on a fleet, or on this machine."),
 }
