@@ -23,7 +23,6 @@ class OptionUnbuilt(RequestRefused):
 def refuse_unbuilt(request: EvalRequest, config: Ec2Config | None = None) -> None:
     """OptionUnbuilt: a request (and, for a fleet, its configuration) asks for what isn't built. Names all of it."""
     asked = [
-        ("settings", bool(request.settings)),
         ("worker_setup", config is not None and config.worker_setup is not None),
         ("worker_user (other than root)", config is not None and config.worker_user != "root"),
     ]

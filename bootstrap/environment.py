@@ -11,22 +11,24 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import os
 import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from bootstrap.settings import install_plugins, place_settings, plugin_inputs, sync_packages, with_places
+from bootstrap.unpacking import EnvironmentUnbuildable, unpack, unpack_artifact
+from bootstrap.uv import decisive_line, run_uv
 from fleet.cache import cache_folder
-from fleet.errors import FleetError, RequestRefused
+from fleet.errors import RequestRefused
 from fleet.evals.documents import EnvironmentSpec
+from fleet.evals.settings import SettingArchive
 from fleet.evals.source import SourceArchive
 
 INSPECT_FLOOR = "0.3.278"
@@ -75,25 +77,6 @@ class PythonUnavailable(RequestRefused):
         return f"Python {self.python} for the job environment isn't available: {self.why}"
 
 
-class EnvironmentUnbuildable(RequestRefused):
-    """The resolved packages, or the source, don't install."""
-
-    step: str
-    why: str
-
-    def message(self) -> str:
-        """What was being done, and uv's decisive sentence."""
-        return f"the job environment can't be built ({self.step}): {self.why}"
-
-
-class UvMissing(FleetError):
-    """The program uv isn't there."""
-
-    def message(self) -> str:
-        """What is missing and how to get it."""
-        return "uv isn't installed: it builds the job environments (pip install uv)"
-
-
 @dataclass(frozen=True, slots=True)
 class JobEnvironment:
     """A built environment: never changed, shared by every process that asks for its spec."""
@@ -115,9 +98,14 @@ class JobEnvironment:
 
 
 def resolve(
-    packages: Sequence[str], source: SourceArchive | None, python: str | None, *, cache: Path | None = None
+    packages: Sequence[str],
+    source: SourceArchive | None,
+    python: str | None,
+    settings: Sequence[SettingArchive] = (),
+    *,
+    cache: Path | None = None,
 ) -> EnvironmentSpec:
-    """The environment of `packages` and the source's own dependencies, every version exact.
+    """The environment of `packages` and of what the source and the plugins of settings depend on, every version exact.
 
     The source's `uv.lock` is obeyed where there is one. Where nothing names inspect-ai, our own version is taken unless
     the packages exclude it. PackagesUnresolvable, InspectTooOld, PythonUnavailable: the request is at fault.
@@ -126,23 +114,26 @@ def resolve(
         _check_travels(package, packages)
     wanted = python or f"{sys.version_info.major}.{sys.version_info.minor}"
     cache = cache or cache_folder()
-    key = _digest([_FORMAT, wanted, _own_inspect() or "", source.sha256 if source else "", *sorted(packages)])
+    # Only plugins join the job environment; one may depend on any package that lies beside it.
+    joining = [f"{one.name} {one.files.sha256}" for one in settings] if any(one.plugin for one in settings) else []
+    content = source.sha256 if source else ""
+    key = _digest([_FORMAT, wanted, _own_inspect() or "", content, *joining, *sorted(packages)])
     kept = cache / "locks" / f"{key}.txt"
     with contextlib.suppress(FileNotFoundError):
         if time.time() - kept.stat().st_mtime < LOCK_KEEPS_S:
-            return _spec(wanted, kept.read_text(), source)
+            return _spec(wanted, kept.read_text(), source, settings)
     with tempfile.TemporaryDirectory(prefix="inspect-fleet-") as scratch:
         folder = Path(scratch).resolve()
-        lock = _compile(packages, source, wanted, folder)
+        lock = _compile(packages, source, settings, wanted, folder)
     kept.parent.mkdir(parents=True, exist_ok=True)
     _write_whole(kept, lock)
-    return _spec(wanted, lock, source)
+    return _spec(wanted, lock, source, settings)
 
 
 def build(spec: EnvironmentSpec, *, cache: Path, artifact: Callable[[str], Path]) -> JobEnvironment:
     """The environment of `spec`, built now unless `cache` has it. Two processes that ask at once build once.
 
-    `artifact` gives the local file of a content address; it is asked only for a source that isn't unpacked yet.
+    `artifact` gives the local file of a content address; it is asked only for what isn't unpacked yet.
     EnvironmentUnbuildable, PythonUnavailable: uv refused; nothing half-built is ever taken for ready.
     """
     folder = cache.resolve() / "environments" / _digest([_FORMAT, spec.write()])
@@ -164,7 +155,13 @@ def build(spec: EnvironmentSpec, *, cache: Path, artifact: Callable[[str], Path]
     return environment
 
 
-def _compile(packages: Sequence[str], source: SourceArchive | None, python: str, folder: Path) -> str:
+def _compile(
+    packages: Sequence[str],
+    source: SourceArchive | None,
+    settings: Sequence[SettingArchive],
+    python: str,
+    folder: Path,
+) -> str:
     """The lock text, by `uv pip compile` in a scratch `folder`."""
     tree = folder / "source"
     tree.mkdir()
@@ -173,6 +170,8 @@ def _compile(packages: Sequence[str], source: SourceArchive | None, python: str,
     manifest = next((name for name in ("pyproject.toml", "setup.py") if (tree / name).exists()), None)
     inputs = [manifest] if source is not None and source.installable and manifest else []
     pins = _pins_of_uv_lock(tree) if inputs else ""
+    plugins = plugin_inputs(settings, tree)
+    asked = [*packages, *plugins]
     if (locked := inspect_version(pins)) and _numbers(locked) < _numbers(INSPECT_FLOOR):
         raise InspectTooOld(found=locked, where="pinned by the source's uv.lock")
 
@@ -181,9 +180,17 @@ def _compile(packages: Sequence[str], source: SourceArchive | None, python: str,
             "\n".join([*packages, f"inspect-ai>={INSPECT_FLOOR}" if floor else "inspect-ai"])
         )
         (folder / "pins.txt").write_text("\n".join([pins, f"inspect-ai=={ours}" if ours else ""]))
-        command = ["pip", "compile", str(folder / "wanted.in"), *inputs, "--constraint", str(folder / "pins.txt")]
+        command = [
+            "pip",
+            "compile",
+            str(folder / "wanted.in"),
+            *inputs,
+            *plugins,
+            "--constraint",
+            str(folder / "pins.txt"),
+        ]
         command += ["--universal", "--python-version", python, "--python", _interpreter(python)]
-        return _uv([*command, "--no-header", "--no-annotate", "--no-progress"], cwd=tree)
+        return run_uv([*command, "--no-header", "--no-annotate", "--no-progress"], cwd=tree)
 
     ours = None if locked or any(_names_inspect(package) for package in packages) else _own_inspect()
     answer = attempt(floor=True, ours=ours)
@@ -194,11 +201,12 @@ def _compile(packages: Sequence[str], source: SourceArchive | None, python: str,
         found = inspect_version(older.stdout) if older.returncode == 0 else None
         if found and _numbers(found) < _numbers(INSPECT_FLOOR):
             raise InspectTooOld(found=found, where="all that the packages allow")
-        raise PackagesUnresolvable(packages=list(packages), why=decisive_line(answer.stderr))
+        raise PackagesUnresolvable(packages=asked, why=decisive_line(answer.stderr))
     lock = answer.stdout.replace(f"file://{tree}", ".").replace(str(tree), ".").strip() + "\n"
-    if stray := re.search(r"^(?:-e +)?(/\S*|\S+ @ file:\S+|file:\S+|\.\./\S*)", lock, re.MULTILINE):
+    lock = with_places(lock, settings, tree) if plugins else lock
+    if stray := re.search(r"^(?:-e +)?(/\S*|\S+ @ file:\S+|file:\S+|\.\.(?:/\S*)?(?=\s|$))", lock, re.MULTILINE):
         raise PackagesUnresolvable(
-            packages=list(packages), why=f"{stray[1]} lies outside the source, so it can't travel to a worker"
+            packages=asked, why=f"{stray[1]} lies outside the source, so it can't travel to a worker"
         )
     return lock
 
@@ -207,7 +215,7 @@ def _pins_of_uv_lock(tree: Path) -> str:
     """The versions in the source's uv.lock as constraints; none where there is no lock or it can't be read."""
     if not (tree / "uv.lock").exists():
         return ""
-    answer = _uv(
+    answer = run_uv(
         ["export", "--frozen", "--no-dev", "--no-hashes", "--no-header", "--no-annotate", "--no-emit-workspace"],
         cwd=tree,
     )
@@ -221,14 +229,10 @@ def _install(spec: EnvironmentSpec, environment: JobEnvironment, artifact: Calla
     folder = environment.folder
     (folder / "empty").mkdir()
     if spec.source and environment.source:
-        environment.source.mkdir()
-        archive = artifact(spec.source)
-        found = hashlib.sha256(archive.read_bytes()).hexdigest()
-        if found != spec.source:
-            raise EnvironmentUnbuildable(step="unpack the source", why=f"its SHA-256 is {found}, not {spec.source}")
-        unpack(archive, environment.source)
+        unpack_artifact(spec.source, artifact, environment.source, "the source")
+    place_settings(spec.settings, environment.working_folder, artifact)
     (folder / "lock.txt").write_text(spec.lock)
-    made = _uv(
+    made = run_uv(
         ["venv", "--no-project", "--no-progress", "--python", _interpreter(spec.python), str(folder / "venv")],
         cwd=folder / "empty",
     )
@@ -240,33 +244,11 @@ def _install(spec: EnvironmentSpec, environment: JobEnvironment, artifact: Calla
         steps.append(("install the source", [*install, "--editable", "."]))
     for step, command in steps:
         # In the source, so that its own [tool.uv] settings hold as they did when it was resolved.
-        answer = _uv(command, cwd=environment.working_folder)
+        answer = run_uv(command, cwd=environment.working_folder)
         if answer.returncode:
             raise EnvironmentUnbuildable(step=step, why=decisive_line(answer.stderr))
-
-
-def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a source archive, whose digest the caller has checked, into an existing folder."""
-    with tarfile.open(archive, "r:gz") as tar:
-        if hasattr(tarfile, "data_filter"):
-            tar.extractall(folder, filter="data")
-        else:  # an early patch release of 3.11
-            tar.extractall(folder)  # noqa: S202 - our own archive: regular files and links that stay inside
-
-
-def decisive_line(text: str) -> str:
-    """The sentence of uv's answer that says why, on one line. For a person; nothing is decided by it."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    for mark in ("╰─▶", "├─▶", "cause:", "error:", "×"):
-        for index, line in enumerate(lines):
-            if line.startswith(mark):
-                rest = [line.removeprefix(mark).strip()]
-                for more in lines[index + 1 :]:
-                    if more.startswith(("hint:", "help:", "note:", "cause:", "╰", "├", "×", "error:")):
-                        break
-                    rest.append(more.lstrip("│ "))
-                return " ".join(rest)[:600]
-    return (lines[-1] if lines else "uv said nothing")[:600]
+    install_plugins(spec.settings, environment.working_folder, install)
+    sync_packages(spec.settings, environment.working_folder)
 
 
 def inspect_version(lock: str) -> str | None:
@@ -302,12 +284,13 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
-def _spec(python: str, lock: str, source: SourceArchive | None) -> EnvironmentSpec:
+def _spec(python: str, lock: str, source: SourceArchive | None, settings: Sequence[SettingArchive]) -> EnvironmentSpec:
     return EnvironmentSpec(
         python=python,
         lock=lock,
         source=source.sha256 if source else None,
         installable=source.installable if source else False,
+        settings=[setting.spec for setting in settings],
     )
 
 
@@ -316,30 +299,6 @@ def _interpreter(python: str) -> str:
     ours = ".".join(str(part) for part in sys.version_info[:3])
     own = getattr(sys, "_base_executable", None) or sys.executable
     return own if f"{ours}.".startswith(f"{python}.") else python
-
-
-def _uv(arguments: Sequence[str], *, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [_uv_program(), *arguments], cwd=cwd, env=_uv_variables(os.environ), capture_output=True, text=True, check=False
-    )
-
-
-def _uv_program() -> str:
-    with contextlib.suppress(ImportError, FileNotFoundError):
-        from uv import find_uv_bin
-
-        return find_uv_bin()
-    if found := shutil.which("uv"):
-        return found
-    raise UvMissing()
-
-
-def _uv_variables(given: Mapping[str, str]) -> dict[str, str]:
-    """The user's environment, so that their index and proxy settings hold, without what belongs to our own Python."""
-    kept = {name: value for name, value in given.items() if name not in {"VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME"}}
-    # An archive has no .git, so packages that take their version from it are told one.
-    told = ("SETUPTOOLS_SCM_PRETEND_VERSION", "PDM_BUILD_SCM_VERSION", "POETRY_DYNAMIC_VERSIONING_BYPASS")
-    return {**dict.fromkeys((*told, "UV_DYNAMIC_VERSIONING_BYPASS"), "0.0.0"), **kept, "NO_COLOR": "1"}
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ Made where the run starts: in the command's own process before anything else exi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from fleet.cache import cache_folder
 from fleet.evals.documents import EnvironmentSpec, EvalManifest
 from fleet.evals.plan import make_manifest
 from fleet.evals.request import EvalRequest
+from fleet.evals.settings import SettingArchive, pack_settings, warnings_about
 from fleet.evals.source import SourceArchive, pack
 
 
@@ -28,11 +29,23 @@ class PlannedEval:
 
 
 @dataclass(frozen=True, slots=True)
+class Ground:
+    """A job environment, and what of this machine was packed for it."""
+
+    environment: JobEnvironment
+    archives: tuple[Path, ...]
+    """Of the source and the settings, named by their SHA-256."""
+    warnings: tuple[str, ...]
+    """What a person should know of what is shipped, a line each."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunPlan:
     """Everything that is decided before AWS is asked for anything."""
 
     environment: EnvironmentSpec
-    source: SourceArchive | None
+    archives: tuple[Path, ...]
+    """The files that `environment` names by their SHA-256, each named so: what workers will look for."""
     evals: tuple[PlannedEval, ...]
     warnings: tuple[str, ...]
 
@@ -56,40 +69,47 @@ def plan_run(
 
     Raises the `RequestRefused` family for whatever the person must change. Writes only into `folder` and the cache.
     """
-    environment, source = job_environment(request, folder, say)
+    ground = job_environment(request, folder, say)
+    environment = ground.environment
     say("Planning in the job environment")
     tasks = plan_tasks(request, environment, folder, env=env)
     evals = tuple(
         PlannedEval(make_manifest(task, request, environment.spec, slots=slots, nonce=nonce), task.log)
         for task in tasks
     )
-    return RunPlan(environment=environment.spec, source=source, evals=evals, warnings=warnings_about(source))
+    return RunPlan(environment=environment.spec, archives=ground.archives, evals=evals, warnings=ground.warnings)
 
 
-def job_environment(
-    request: EvalRequest, folder: Path, say: Callable[[str], None]
-) -> tuple[JobEnvironment, SourceArchive | None]:
-    """The job environment that a request asks for, built, and its source, packed into `folder`.
+def job_environment(request: EvalRequest, folder: Path, say: Callable[[str], None]) -> Ground:
+    """What a request's jobs stand on: its source and settings packed into `folder`, its job environment built.
 
     Raises the `RequestRefused` family for what can't be packed, resolved or built.
     """
     folder.mkdir(parents=True, exist_ok=True)
     source = pack(Path(request.source), folder) if request.source else None
+    settings = pack_settings(request.settings, folder)
     say("Resolving the job environment")
-    spec = resolve(request.packages, source, request.python)
+    spec = resolve(request.packages, source, request.python, settings)
+    packed = [archive for setting in settings for archive in (setting.files, setting.git)]
+    archives = {archive.sha256: archive.path for archive in ([source, *packed] if source else packed)}
     say("Building the job environment")
-    return build(spec, cache=cache_folder(), artifact=lambda _: _archive(source)), source
+    environment = build(spec, cache=cache_folder(), artifact=archives.__getitem__)
+    return Ground(
+        environment=environment,
+        archives=tuple(archives.values()),
+        warnings=(*_staying_behind("the source", source), *_about(settings)),
+    )
 
 
-def _archive(source: SourceArchive | None) -> Path:
-    if source is None:
-        raise LookupError("an environment without a source asked for its archive")
-    return source.path
+def _about(settings: Sequence[SettingArchive]) -> Iterator[str]:
+    for setting in settings:
+        yield from _staying_behind(f"the setting {setting.name}", setting.files)
+        yield from warnings_about(setting)
 
 
-def warnings_about(source: SourceArchive | None) -> tuple[str, ...]:
-    """What a person should know of the source that is shipped, a line each."""
-    if source is None or not source.untracked:
-        return ()
-    shown = ", ".join(source.untracked[:10]) + (", …" if len(source.untracked) > 10 else "")
-    return (f"{len(source.untracked)} untracked files of the source stay behind (git add them to ship them): {shown}",)
+def _staying_behind(what: str, archive: SourceArchive | None) -> list[str]:
+    """What a person should know of the files that aren't shipped, in a line if there are any."""
+    if archive is None or not archive.untracked:
+        return []
+    shown = ", ".join(archive.untracked[:10]) + (", …" if len(archive.untracked) > 10 else "")
+    return [f"{len(archive.untracked)} untracked files of {what} stay behind (git add them to ship them): {shown}"]

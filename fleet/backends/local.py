@@ -11,7 +11,7 @@ from typing import Any
 
 from blocks.unbuilt import refuse_unbuilt
 from bootstrap.plain import PlainLog, run_plain
-from bootstrap.run_plan import job_environment, warnings_about
+from bootstrap.run_plan import job_environment
 from fleet.backends import Backend
 from fleet.cache import cache_folder
 from fleet.evals.delivery import check_log_dir, fetch
@@ -39,12 +39,12 @@ class LocalBackend(Backend):
         chosen(request.secrets, os.environ)
         with tempfile.TemporaryDirectory(prefix="inspect-fleet-local-") as scratch:
             folder = Path(scratch)
-            environment, source = job_environment(request, folder, self._follower.stage)
-            for warning in warnings_about(source):
+            ground = job_environment(request, folder, self._follower.stage)
+            for warning in ground.warnings:
                 self._follower.warn(warning)
             self._follower.stage("Running")
             log_dir = request.log_dir if upload and request.log_dir else str(cache_folder() / "logs")
-            logs = run_plain(request, environment, log_dir, folder, say=self._follower.stage)
+            logs = run_plain(request, ground.environment, log_dir, folder, say=self._follower.stage)
         evals = [_report(log) for log in logs]
         return RunReport(
             run="", outcome=outcome_of(evals), evals=evals, seconds=round(time.monotonic() - began, 1), cost=0.0

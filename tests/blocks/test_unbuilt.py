@@ -8,9 +8,7 @@ import pytest
 
 from blocks.ec2_config import Ec2Config
 from blocks.unbuilt import OptionUnbuilt, refuse_unbuilt
-from fleet.backends import Backend
 from fleet.backends.fleet import FleetBackend
-from fleet.backends.local import LocalBackend
 from fleet.evals.listener import Nobody
 from fleet.evals.request import EvalRequest
 from flows.run_eval import run_eval
@@ -21,23 +19,16 @@ def a_request(**fields: Any) -> EvalRequest:
 
 
 @pytest.mark.parametrize(
-    ("fields", "options", "named"),
+    ("options", "named"),
     [
-        ({"settings": ["../kit"]}, {}, ["settings"]),
-        ({}, {"worker_setup": "setup.sh"}, ["worker_setup"]),
-        ({}, {"worker_user": "ubuntu"}, ["worker_user (other than root)"]),
-        (
-            {"settings": ["../kit"]},
-            {"worker_setup": "setup.sh", "worker_user": "ubuntu"},
-            ["settings", "worker_setup", "worker_user (other than root)"],
-        ),
+        ({"worker_setup": "setup.sh"}, ["worker_setup"]),
+        ({"worker_user": "ubuntu"}, ["worker_user (other than root)"]),
+        ({"worker_setup": "setup.sh", "worker_user": "ubuntu"}, ["worker_setup", "worker_user (other than root)"]),
     ],
 )
-def test_every_option_that_is_not_built_is_named(
-    fields: dict[str, Any], options: dict[str, Any], named: list[str]
-) -> None:
+def test_every_option_that_is_not_built_is_named(options: dict[str, Any], named: list[str]) -> None:
     with pytest.raises(OptionUnbuilt) as refused:
-        refuse_unbuilt(a_request(**fields), Ec2Config.model_validate(options))
+        refuse_unbuilt(a_request(), Ec2Config.model_validate(options))
     assert refused.value.options == named
     assert refused.value.exit_code == 2
 
@@ -45,13 +36,6 @@ def test_every_option_that_is_not_built_is_named(
 def test_the_defaults_ask_for_nothing_of_it() -> None:
     refuse_unbuilt(a_request())
     refuse_unbuilt(a_request(), Ec2Config())
-
-
-@pytest.mark.parametrize("backend", [LocalBackend(Nobody()), FleetBackend(Ec2Config(), Nobody())])
-def test_a_backend_refuses_before_it_looks_at_the_rest(backend: Backend) -> None:
-    """The task doesn't exist, and nobody gets as far as to find out."""
-    with pytest.raises(OptionUnbuilt):
-        backend.run(a_request(settings=["../kit"]))
 
 
 def test_a_fleet_refuses_what_its_configuration_asks_for() -> None:

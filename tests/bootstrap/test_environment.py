@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -9,16 +8,15 @@ from pathlib import Path
 import pytest
 
 from bootstrap.environment import (
-    EnvironmentUnbuildable,
     InspectTooOld,
     JobEnvironment,
     PackagesUnresolvable,
     PythonUnavailable,
     build,
-    decisive_line,
     inspect_version,
     resolve,
 )
+from bootstrap.unpacking import EnvironmentUnbuildable
 from fleet.errors import RequestRefused
 from fleet.evals.documents import EnvironmentSpec
 from fleet.evals.source import SourceArchive, pack
@@ -56,7 +54,7 @@ def test_the_same_request_resolves_alike_without_asking_again(
 ) -> None:
     """A dependency's new release in between must not make another eval of the same request."""
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr("bootstrap.environment._uv_program", lambda: pytest.fail("uv was asked"))
+    monkeypatch.setattr("bootstrap.uv._program", lambda: pytest.fail("uv was asked"))
     assert resolve([], kit_source(job_environments), None, cache=job_environments) == environment.spec
 
 
@@ -197,13 +195,3 @@ def test_a_python_that_isnt_there_is_refused(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
     with pytest.raises(PythonUnavailable, match=r"Python 3\.99"):
         build(EnvironmentSpec(python="3.99", lock=""), cache=tmp_path, artifact=lambda _: pytest.fail("no source"))
-
-
-def test_uvs_sentence_is_found_among_its_lines() -> None:
-    said = "Using Python\n  × No solution found when resolving dependencies:\n  ╰─▶ Because a\n      needs b,\n      it fails.\n"
-    assert decisive_line(said) == "Because a needs b, it fails."
-    assert decisive_line("warning: x\nerror: Failed to parse\n") == "Failed to parse"
-    newer = "error: No solution found\n  cause: Because a needs b,\n         it fails.\n"
-    assert decisive_line(newer) == "Because a needs b, it fails."
-    assert decisive_line("") == "uv said nothing"
-    assert os.linesep not in decisive_line(said)

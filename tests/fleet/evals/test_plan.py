@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.evals.documents import EnvironmentSpec, EvalManifest
+from fleet.evals.documents import EnvironmentSpec, EvalManifest, SettingSpec
 from fleet.evals.plan import (
     MOST_SAMPLES,
     TaskPlan,
@@ -115,6 +115,20 @@ def test_a_change_of_what_is_evaluated_is_another_eval_and_says_which(part: str)
     )
     assert now.eval_id != before.eval_id
     assert changed(before.identity, now.identity) == [part]
+
+
+def test_a_setting_is_what_its_files_and_its_commit_are() -> None:
+    """Not how they were packed: another version of git packs a commit otherwise, and the run is still the same."""
+    one = SettingSpec(name="tools", files="1" * 64, git="2" * 64, commit="3" * 40, package=True)
+
+    def identity(**fields: str) -> dict[str, str]:
+        beside = ENVIRONMENT.model_copy(update={"settings": [one.model_copy(update=fields)]})
+        return identify(planned([1]), REQUEST, beside)
+
+    assert identity(git="4" * 64) == identity()
+    for fields in ({"name": "other"}, {"files": "4" * 64}, {"commit": "4" * 40}):
+        assert changed(identity(), identity(**fields)) == ["settings"]
+    assert changed(identity(), identify(planned([1]), REQUEST, ENVIRONMENT)) == ["settings"]
 
 
 def test_ids_of_another_type_and_more_epochs_are_other_samples() -> None:

@@ -1,0 +1,61 @@
+"""The program uv: how it is called, and which of its lines says why it refused."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fleet.errors import FleetError
+
+
+class UvMissing(FleetError):
+    """The program uv isn't there."""
+
+    def message(self) -> str:
+        """What is missing and how to get it."""
+        return "uv isn't installed: it builds the job environments (pip install uv)"
+
+
+def run_uv(
+    arguments: Sequence[str], *, cwd: Path, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """What uv answers, run in `cwd` with our environment and `variables`. UvMissing."""
+    env = _variables(os.environ) | dict(variables or {})
+    return subprocess.run([_program(), *arguments], cwd=cwd, env=env, capture_output=True, text=True, check=False)
+
+
+def decisive_line(text: str) -> str:
+    """The sentence of uv's answer that says why, on one line. For a person; nothing is decided by it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for mark in ("╰─▶", "├─▶", "cause:", "error:", "×"):
+        for index, line in enumerate(lines):
+            if line.startswith(mark):
+                rest = [line.removeprefix(mark).strip()]
+                for more in lines[index + 1 :]:
+                    if more.startswith(("hint:", "help:", "note:", "cause:", "╰", "├", "×", "error:")):
+                        break
+                    rest.append(more.lstrip("│ "))
+                return " ".join(rest)[:600]
+    return (lines[-1] if lines else "uv said nothing")[:600]
+
+
+def _program() -> str:
+    with contextlib.suppress(ImportError, FileNotFoundError):
+        from uv import find_uv_bin
+
+        return find_uv_bin()
+    if found := shutil.which("uv"):
+        return found
+    raise UvMissing()
+
+
+def _variables(given: Mapping[str, str]) -> dict[str, str]:
+    """The user's environment, so that their index and proxy settings hold, without what belongs to our own Python."""
+    kept = {name: value for name, value in given.items() if name not in {"VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME"}}
+    # An archive has no .git, so packages that take their version from it are told one.
+    told = ("SETUPTOOLS_SCM_PRETEND_VERSION", "PDM_BUILD_SCM_VERSION", "POETRY_DYNAMIC_VERSIONING_BYPASS")
+    return {**dict.fromkeys((*told, "UV_DYNAMIC_VERSIONING_BYPASS"), "0.0.0"), **kept, "NO_COLOR": "1"}
