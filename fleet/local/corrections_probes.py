@@ -10,7 +10,6 @@ import hashlib
 import re
 from typing import Any
 
-from moto.core.exceptions import ServiceException
 from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError, InvalidSubnetIdError
 from moto.ec2.responses.instances import InstanceResponse
@@ -19,6 +18,7 @@ from moto.iam.models import iam_backends
 from moto.iam.responses import IamResponse
 from moto.s3.exceptions import S3ClientError
 from moto.s3.responses import S3Response
+from moto.ssm.exceptions import SSMException
 from moto.ssm.models import SimpleSystemManagerBackend
 
 from fleet.local.corrections import replace
@@ -92,15 +92,23 @@ def _look_at_profile(name: str) -> None:
 
 
 def _correct_patterns() -> None:
-    def put_parameter(self: Any, name: str, description: str, value: str, *others: Any, **named: Any) -> Any:
+    def put_parameter(
+        self: Any,
+        name: str,
+        description: str,
+        value: str,
+        parameter_type: str,
+        allowed_pattern: str | None,
+        *others: Any,
+        **named: Any,
+    ) -> Any:
         """A value that doesn't fit its AllowedPattern is a ParameterPatternMismatchException (moto takes it)."""
-        pattern = named.get("allowed_pattern")
-        if pattern and not re.search(pattern, value):
-            raise ServiceException(
+        if allowed_pattern and not re.search(allowed_pattern, value):
+            raise SSMException(
                 "ParameterPatternMismatchException",
-                f"Parameter value, cannot be validated against allowedPattern: {pattern}",
+                f"Parameter value, cannot be validated against allowedPattern: {allowed_pattern}",
             )
-        return put(self, name, description, value, *others, **named)
+        return put(self, name, description, value, parameter_type, allowed_pattern, *others, **named)
 
     put = replace(SimpleSystemManagerBackend, put_parameter=put_parameter)["put_parameter"]
 
