@@ -67,6 +67,13 @@ class RequestInvalid(RequestRefused):
 @click.option("--package", "packages", multiple=True, metavar="REQ", help="Requirement of the job environment.")
 @click.option("--python", help="Python version of the job environment.")
 @click.option("--source", metavar="DIR", help="Git checkout (or a folder in one) installed into the job environment.")
+@click.option(
+    "--setting",
+    "settings",
+    multiple=True,
+    metavar="DIR",
+    help="Git checkout that tasks read at .settings/NAME (repeatable).",
+)
 @click.option("--secret", "secrets", multiple=True, metavar="NAME", help="Environment variable that workers need.")
 @click.option("--worker-secrets", metavar="BLOCK", help="Worker Secrets block whose values workers get.")
 @click.option("--samples-per-job", type=click.IntRange(min=1), help="Samples in one job; by default chosen.")
@@ -102,6 +109,7 @@ def request_from(options: dict[str, Any]) -> EvalRequest:
     from pydantic import ValidationError
 
     from fleet.evals.request import EvalRequest
+    from fleet.evals.settings import settings_by_name
     from fleet.wire import explain
 
     task_args = pairs("-T", options["task_args"])
@@ -117,6 +125,7 @@ def request_from(options: dict[str, Any]) -> EvalRequest:
         "packages": list(options["packages"]),
         "python": options["python"],
         "source": str(Path(options["source"]).resolve()) if options["source"] else None,
+        "settings": [str(path) for path in settings_by_name(options["settings"]).values()],
         "secrets": list(options["secrets"]),
         "samples_per_job": options["samples_per_job"] or "auto",
         "tags": list(options["tags"]),

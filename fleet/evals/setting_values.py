@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fleet.evals.secrets import SecretsRefused
-
-ENDING = ".env"
+from fleet.evals.settings import settings_by_name, values_file
 
 
 def values_beside(checkouts: Mapping[str, Path]) -> dict[str, str]:
@@ -18,7 +17,7 @@ def values_beside(checkouts: Mapping[str, Path]) -> dict[str, str]:
     texts: dict[str, str] = {}
     problems: list[str] = []
     for name, checkout in checkouts.items():
-        path = checkout.with_name(checkout.name + ENDING)
+        path = values_file(checkout)
         try:
             text = path.read_bytes().decode()
         except (FileNotFoundError, NotADirectoryError):
@@ -37,5 +36,5 @@ def values_beside(checkouts: Mapping[str, Path]) -> dict[str, str]:
 
 
 def setting_values(settings: Sequence[str]) -> dict[str, str]:
-    """The values of a request's settings, by setting name. SecretsRefused."""
-    return values_beside({Path(setting).absolute().name: Path(setting).absolute() for setting in settings})
+    """The values of a request's settings, by setting name. SecretsRefused; SettingRefused: a name that can't be."""
+    return values_beside(settings_by_name(settings))

@@ -55,6 +55,7 @@ REFUSED = [
     ),
     Refused("secret that isn't set", r"no value for NEVER_SET_KEY: export it .*", ("--secret", "NEVER_SET_KEY")),
     Refused("unreadable source", r"source /nowhere/at/all can't be packed: there is no such folder", source="/nowhere/at/all"),
+    Refused("unreadable setting", r"setting /nowhere/kit refused: there is no such folder", ("--setting", "/nowhere/kit")),
     Refused("unknown fleet option", r"--ec2-arg spto=true: spto: extra inputs .*", ("--ec2-arg", "spto=true")),
     Refused("nobody to approve", r"a launch needs approval, .* auto_confirm=true .*", ("--ec2-arg", "auto_confirm=false")),
     Refused("option that isn't built", r"this release can't do worker_setup .*", ("--ec2-arg", "worker_setup=setup.sh")),

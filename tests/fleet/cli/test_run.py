@@ -11,12 +11,13 @@ from click.testing import CliRunner
 from fleet.cli.arguments import ArgumentRefused, pairs
 from fleet.cli.run import RequestInvalid, config_from, fleet_options, request_from
 from fleet.cli.run import run as command
+from fleet.evals.settings import SettingRefused
 
 
 def options(**changes: Any) -> dict[str, Any]:
     """What click hands over for `fleet run a/b --model m/n`, with changes."""
     plain = dict.fromkeys(
-        ("task_args", "model_args", "model_roles", "eval_args", "generate_args", "packages", "secrets"), ()
+        ("task_args", "model_args", "model_roles", "eval_args", "generate_args", "packages", "settings", "secrets"), ()
     )
     return {
         **plain,
@@ -68,6 +69,14 @@ def test_options_make_a_request(tmp_path: Path) -> None:
     assert request.eval_config == {"epochs": 2}
     assert request.source == str(tmp_path)
     assert request.log_dir == "s3://bucket/logs"
+
+
+def test_settings_are_named_by_their_whole_path_sorted_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    request = request_from(options(settings=("two/", "a/../one")))
+    assert request.settings == [str(tmp_path / "one"), str(tmp_path / "two")]
+    with pytest.raises(SettingRefused, match=r"b/one refused: .*/one is called one as well"):
+        request_from(options(settings=("one", "b/one")))
 
 
 def test_a_folder_for_logs_is_the_commands_not_the_flows() -> None:
