@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import importlib.util
 import os
 import shutil
 import sqlite3
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 import fleet
+from fleet.account.definition import deployments_file
 
 Kind = Literal["tables", "cloud"]
 
@@ -30,6 +30,8 @@ SHAPING = (
     "blocks/*.py",
     "fleet/evals/documents.py",
     "fleet/evals/report.py",
+    "fleet/account/names.py",
+    "fleet/account/server.py",
     "fleet/evals/request.py",
     "fleet/local/deploy.py",
     "fleet/local/preset.py",
@@ -102,13 +104,3 @@ def templates(cache: Path) -> Templates:
 def code_folder() -> Path:
     """The folder that holds the rooms."""
     return Path(fleet.__file__).resolve().parent.parent
-
-
-def deployments_file() -> Path:
-    """The file `prefect.yaml`: beside the rooms in a checkout, inside `flows` in an installed package."""
-    flows = importlib.util.find_spec("flows")
-    if flows is None or flows.origin is None:
-        raise LookupError("the room `flows` isn't installed beside `fleet`")
-    room = Path(flows.origin).parent
-    packed = room / "prefect.yaml"
-    return packed if packed.exists() else room.parent / "prefect.yaml"

@@ -7,8 +7,9 @@ import pytest
 import yaml
 
 from blocks.account import FleetAccount
+from fleet.account.definition import deployments_file
+from fleet.account.server import ACCOUNT_BLOCK
 from fleet.local import deploy, preset
-from fleet.local.template import deployments_file
 from fleet.pool.runs import DEPLOYMENT
 
 DEPLOYMENTS: list[dict[str, Any]] = yaml.safe_load(deployments_file().read_text())["deployments"]
@@ -46,4 +47,4 @@ def test_runs_ask_for_the_worker_by_the_name_it_is_deployed_under() -> None:
 def test_the_accounts_block_names_what_the_emulated_account_holds() -> None:
     block = FleetAccount(**deploy.ACCOUNT)
     assert (block.region, block.bucket, block.image_parameter) == (preset.REGION, preset.BUCKET, preset.IMAGE_PARAMETER)
-    assert deploy.ACCOUNT_BLOCK[0] == FleetAccount.get_block_type_slug()
+    assert ACCOUNT_BLOCK[0] == FleetAccount.get_block_type_slug()
