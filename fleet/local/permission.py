@@ -205,7 +205,9 @@ def _ec2(call: Call, context: Context, tags_of: TagsOf) -> Iterator[Request]:
     action = f"ec2:{call.operation}"
     form = call.form()
     ids = [
-        value for key, value in form.items() if re.fullmatch(r"(InstanceId|ResourceId|LaunchTemplateId)(\.\d+)?", key)
+        value
+        for key, value in form.items()
+        if re.fullmatch(r"(InstanceId|VolumeId|ResourceId|LaunchTemplateId)(\.\d+)?", key)
     ]
     if call.operation in EC2_MADE:
         for kind in EC2_MADE[call.operation]:
