@@ -41,6 +41,7 @@ from flows.check_ami import check_ami
 from flows.collect_results import collect_results
 from flows.launch_fleet import launch_fleet
 from flows.names import own_name, run_name
+from flows.preflight import check_permissions
 from flows.provisioning import Provisioning
 from flows.run import Run, stage
 from flows.watch import CancelledByPerson, Watch, watching
@@ -84,6 +85,8 @@ def run_eval(
     secrets = run_secrets(request, worker_secrets, home.parameter_place(config.region))
 
     with one_heartbeat(), tempfile.TemporaryDirectory(prefix="inspect-fleet-plan-") as scratch:
+        if not config.estimate:
+            check_permissions(home, config, secrets=bool(secrets))
         plan = make_plan(request, config, Path(scratch), secrets)
         run = Run(home.site(config.region), plan, config, account, secrets=secrets, advanced=home.advanced_parameters)
         offer = make_estimate(run)

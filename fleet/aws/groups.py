@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fleet.aws.failures import AwsRefused, calling
 from fleet.aws.session import Aws
@@ -197,18 +197,22 @@ def _traffic(rule: IpPermissionOutputTypeDef) -> str:
     return f"{protocol} {low}" if low == high else f"{protocol} {low}-{high}"
 
 
-def _make(aws: Aws, vpc: str, tags: Mapping[str, str]) -> str:
-    """EC2 gives a new group no inbound rule, and one that lets everything out."""
+def group_arguments(vpc: str, tags: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments of CreateSecurityGroup for our group. EC2 gives it no inbound rule, and one that lets everything out."""
     named = {"Name": GROUP_NAME, **tags}
+    return {
+        "GroupName": GROUP_NAME,
+        "Description": GROUP_DESCRIPTION,
+        "VpcId": vpc,
+        "TagSpecifications": [
+            {
+                "ResourceType": "security-group",
+                "Tags": [{"Key": key, "Value": value} for key, value in named.items()],
+            }
+        ],
+    }
+
+
+def _make(aws: Aws, vpc: str, tags: Mapping[str, str]) -> str:
     with calling("ec2", f"security group {GROUP_NAME} of {vpc} in {aws.region}"):
-        return aws.ec2.create_security_group(
-            GroupName=GROUP_NAME,
-            Description=GROUP_DESCRIPTION,
-            VpcId=vpc,
-            TagSpecifications=[
-                {
-                    "ResourceType": "security-group",
-                    "Tags": [{"Key": key, "Value": value} for key, value in named.items()],
-                }
-            ],
-        )["GroupId"]
+        return aws.ec2.create_security_group(**group_arguments(vpc, tags))["GroupId"]

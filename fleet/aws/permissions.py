@@ -76,14 +76,20 @@ PERMISSIONS: Mapping[Role, tuple[Permission, ...]] = {
             "ec2:DescribeImages": "check the worker image before each launch",
             "ec2:DescribeInstanceTypes": "check that the image fits the instance types",
             "ec2:DescribeInstances": "watch instances, and find them again after a restart",
-            "ec2:DescribeSubnets": "find the subnets and zones to launch in",
-            "ec2:DescribeSecurityGroups": "see that no port of an instance is open",
             "ec2:RunInstances": "launch instances",
             "ec2:CreateTags": "tag instances and volumes as they are launched, so that they are found again",
             "iam:PassRole": "give instances the worker role",
             "ec2:TerminateInstances": "end instances, above all those of a cancelled run",
         },
         {
+            "ec2:DescribeSubnets": (
+                "find the subnets and zones to launch in",
+                "subnets and security groups must be named, and aren't checked",
+            ),
+            "ec2:DescribeSecurityGroups": (
+                "see that no port of an instance is open",
+                "security groups must be named, and aren't checked",
+            ),
             "ec2:DescribeInstanceTypeOfferings": (
                 "skip zones that don't have a type",
                 "every zone is asked for it",

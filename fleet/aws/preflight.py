@@ -12,8 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from fleet.aws.capacity import Candidate
 from fleet.aws.failures import AwsRefused, calling
+from fleet.aws.groups import group_arguments
 from fleet.aws.identity import Caller, caller
+from fleet.aws.instances import LaunchOrder, launch_arguments
+from fleet.aws.network import Network
 from fleet.aws.permissions import (
     Finding,
     Outcome,
@@ -61,6 +65,15 @@ def require(aws: Aws, role: Role, scope: Scope) -> tuple[Finding, ...]:
     if lacks := missing(found):
         raise PermissionsMissing(role=role, who=caller(aws).arn, region=aws.region, missing=tuple(lacks))
     return found
+
+
+def launch_scope(
+    order: LaunchOrder, place: Candidate, network: Network, tags: Mapping[str, str], *, image_parameter: str
+) -> Scope:
+    """What a launcher's permissions are tried on: the launch as it will be, and the group that has to be made for it."""
+    launch = launch_arguments(dataclasses.replace(order, security_groups=network.groups), place)
+    group = group_arguments(network.vpc, tags) if network.vpc and not network.groups else None
+    return Scope(launch=launch, group=group, image_parameter=image_parameter)
 
 
 class Preflights:

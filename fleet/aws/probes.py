@@ -37,6 +37,7 @@ class Scope:
     """Empty: the fleet's."""
     prefix: str = "inspect-fleet"
     parameter_path: str = "/inspect-fleet/instances"
+    """Empty: nobody has to write secrets."""
     image_parameter: str = "/inspect-fleet/worker-image"
     """Empty: the image is named by id, and nobody has to read the parameter."""
     launch: Mapping[str, Any] | None = None
@@ -151,7 +152,10 @@ def _image_probes(aws: Aws, scope: Scope) -> list[Probe]:
     ec2, ssm, name = aws.ec2_once, aws.ssm, scope.image_parameter
     probes = [
         Probe("ec2:DescribeImages", lambda: ec2.describe_images(DryRun=True)),
-        Probe("ec2:DescribeInstanceTypes", lambda: ec2.describe_instance_types(DryRun=True)),
+        Probe(
+            "ec2:DescribeInstanceTypes",
+            lambda: ec2.describe_instance_types(InstanceTypes=["t3.micro"], DryRun=True),
+        ),
     ]
     if name:
         probes.append(Probe("ssm:GetParameter", lambda: ssm.get_parameter(Name=name), UNKNOWN_PARAMETER))
@@ -201,6 +205,8 @@ def _queue_probes(aws: Aws, who: Caller) -> list[Probe]:
 
 
 def _secret_probes(aws: Aws, scope: Scope) -> list[Probe]:
+    if not scope.parameter_path:
+        return []
     ssm, name = aws.ssm, f"{scope.parameter_path}/{NAME}"
     return [
         Probe(

@@ -23,11 +23,13 @@ from prefect.utilities.engine import propose_state
 from prefect.workers.base import BaseWorker, BaseWorkerResult
 
 from fleet.aws.capacity import Candidate
-from fleet.aws.failures import AwsRefused
+from fleet.aws.failures import AwsRefused, Denied
 from fleet.aws.identity import caller
-from fleet.aws.images import check_image
+from fleet.aws.images import WorkerImage, check_image
 from fleet.aws.instances import Instance, Instances, LaunchOrder, launch
-from fleet.aws.network import Networks
+from fleet.aws.network import Network, Networks
+from fleet.aws.preflight import Preflights, launch_scope, require
+from fleet.aws.probes import Scope
 from fleet.aws.session import Aws
 from fleet.errors import FleetError
 from fleet.pool.access import Access
@@ -78,6 +80,7 @@ class EC2Worker(BaseWorker[EC2JobConfiguration, EC2Variables, EC2WorkerResult]):
         self._settings = settings or PoolSettings.from_environment(os.environ)
         self._access = Access()
         self._networks = Networks()
+        self._preflights = Preflights()
         self._runs = RunStates(lambda: self.client)
         self._gate: anyio.CapacityLimiter | None = None
         self.observer = Observer(self, self._runs, self._settings, self._logger)
@@ -155,19 +158,12 @@ class EC2Worker(BaseWorker[EC2JobConfiguration, EC2Variables, EC2WorkerResult]):
     ) -> tuple[LaunchOrder, Sequence[Candidate]]:
         """What to launch, and where. Blocking; whatever can't be launched is refused here, before anything is."""
         check(configuration, aws_endpoint=ec2.aws.ec2.meta.endpoint_url)
-        image = check_image(
-            ec2.aws,
-            requested=configuration.image,
-            default_parameter=IMAGE_PARAMETER,
-            instance_types=configuration.instance_types,
-            volume_gb=configuration.volume_gb,
-        )
-        network = self._networks.look(
-            ec2.aws,
-            subnets=configuration.subnets,
-            groups=configuration.security_groups,
-            instance_types=configuration.instance_types,
-        )
+        image_parameter = configuration.image if configuration.image.startswith("/") else ""
+        try:
+            image, network = self._looked_at(configuration, ec2.aws)
+        except Denied:
+            require(ec2.aws, "launcher", Scope(image_parameter=image_parameter))  # names whatever else is missing
+            raise
         places = network.places(configuration.instance_types, configuration.market)
         order = make_order(
             configuration,
@@ -178,8 +174,29 @@ class EC2Worker(BaseWorker[EC2JobConfiguration, EC2Variables, EC2WorkerResult]):
             root_device=image.root_device,
             launched_by=caller(ec2.aws).name,
         )
-        network = self._networks.settle(ec2.aws, network, {POOL_TAG: str(self.work_pool.id)})
+        tags = {POOL_TAG: str(self.work_pool.id)}
+        self._preflights.launcher(
+            ec2.aws, launch_scope(order, places[0], network, tags, image_parameter=image_parameter)
+        )
+        network = self._networks.settle(ec2.aws, network, tags)
         return dataclasses.replace(order, security_groups=network.groups), places
+
+    def _looked_at(self, configuration: EC2JobConfiguration, aws: Aws) -> tuple[WorkerImage, Network]:
+        """The image and the network that are asked for, fit to launch."""
+        image = check_image(
+            aws,
+            requested=configuration.image,
+            default_parameter=IMAGE_PARAMETER,
+            instance_types=configuration.instance_types,
+            volume_gb=configuration.volume_gb,
+        )
+        network = self._networks.look(
+            aws,
+            subnets=configuration.subnets,
+            groups=configuration.security_groups,
+            instance_types=configuration.instance_types,
+        )
+        return image, network
 
     async def _recorded(
         self,

@@ -103,7 +103,7 @@ def test_an_instance_whose_secret_is_refused_is_ended_and_named_and_the_other_go
     cloud: CloudUnderTest, aws_edge: FaultKit, tmp_path: Path
 ) -> None:
     secret = Secret()
-    aws_edge.fault("PutParameter", code="AccessDeniedException", message="not for this one")
+    aws_edge.fault("PutParameter", match="/i-", code="AccessDeniedException", message="not for this one")
     done = finish(cloud.start(*secret.run(tmp_path), **{NAME: secret.value}))
     assert done.code == 0, done.err
     (one,) = done.report["evals"]
@@ -124,7 +124,7 @@ def test_a_run_that_gets_no_secret_anywhere_ends_with_the_reason(
     cloud: CloudUnderTest, aws_edge: FaultKit, tmp_path: Path
 ) -> None:
     secret = Secret()
-    aws_edge.fault("PutParameter", code="AccessDeniedException", times=None)
+    aws_edge.fault("PutParameter", match="/i-", code="AccessDeniedException", times=None)
     done = finish(cloud.start(*secret.run(tmp_path), **{NAME: secret.value}))
     assert done.code in (1, 3)
     assert "secrets could not be written" in done.err + done.out

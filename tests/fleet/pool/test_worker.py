@@ -273,6 +273,38 @@ def test_a_network_that_cannot_be_used_is_refused_and_no_group_is_made(bench: Be
     assert bench.instances == []
 
 
+def test_missing_permissions_are_named_in_the_runs_state_and_nothing_is_made(bench: Bench, aws: Aws) -> None:
+    """Found by a dry run, before a group or an instance: a launch that is denied, and a role that can't be given."""
+    bench.worker._access = Access()
+    clients = bench.worker._access.of(None, REGION)
+    vpc = aws.ec2.create_vpc(CidrBlock="10.8.0.0/16")["Vpc"]["VpcId"]
+    here = aws.ec2.create_subnet(VpcId=vpc, CidrBlock="10.8.1.0/24")["Subnet"]["SubnetId"]
+    fail(clients.ec2_once, "RunInstances", "UnauthorizedOperation", "not you", status=403)
+    fail(clients.ec2_once, "DescribeInstances", "UnauthorizedOperation", "not you", status=403)
+    bench.run(configuration=bench.configuration(subnets=[here]))
+    name, message = bench.prefect.end
+    assert name == "Crashed"
+    assert f"lacks 2 permissions to launch instances in {REGION}; nothing was created:" in message
+    assert "\n  ec2:RunInstances: needed to launch instances" in message
+    assert "\n  ec2:DescribeInstances: needed to watch instances" in message
+    groups = aws.ec2.describe_security_groups(Filters=[{"Name": "vpc-id", "Values": [vpc]}])["SecurityGroups"]
+    assert [group["GroupName"] for group in groups] == ["default"]
+    assert bench.instances == []
+
+
+def test_a_look_that_is_denied_names_all_that_is_missing(bench: Bench) -> None:
+    bench.worker._access = Access()
+    clients = bench.worker._access.of(None, REGION)
+    for client in (clients.ec2, clients.ec2_once):
+        fail(client, "DescribeImages", "UnauthorizedOperation", "not you", status=403)
+        fail(client, "DescribeInstanceTypes", "UnauthorizedOperation", "not you", status=403)
+    bench.run()
+    message = bench.prefect.end[1]
+    assert "lacks 2 permissions" in message
+    assert "ec2:DescribeImages" in message
+    assert "ec2:DescribeInstanceTypes" in message
+
+
 def test_without_capacity_the_run_crashes_with_the_table_and_nothing_is_left(bench: Bench) -> None:
     bench.worker._access = Access()
     fail(
