@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from bootstrap.host import prepare_docker_host
 from bootstrap.identity import Metadata
 from bootstrap.install import fetch_artifact, resolved_locations
 from bootstrap.reports import Reports
-from bootstrap.secrets import Secrets, SecretsFetch
+from bootstrap.secrets import Secrets, SecretsFetch, SettingFetch
 from bootstrap.slots import Slots, first_slots
 from bootstrap.uptime import uptime
 from fleet.aws.failures import AwsRefused
@@ -35,6 +35,7 @@ from fleet.evals.layout import Layout
 
 if TYPE_CHECKING:
     from bootstrap.environment import JobEnvironment
+    from bootstrap.setting_values import PlacedValues
 
 LAST_WORD_SECONDS = 10.0
 """For the last event and the last log lines, when all else has been cancelled."""
@@ -82,15 +83,30 @@ class Instance:
         )
         self.ended = "failed"
         """Why it ended, for the event and the run's message."""
-        self._fetch = SecretsFetch(
-            Parameters(aws), f"{order.secrets_parameter}/{instance_id}", clock=clockwork.now, say=say
-        )
+        self._parameters = Parameters(aws)
+        self._own_parameter = f"{order.secrets_parameter}/{instance_id}"
+        self._fetch = SecretsFetch(self._parameters, self._own_parameter, clock=clockwork.now, say=say)
+        self.duties = ExitStack()
+        """What is to be undone when the duty ends."""
+        self._placed: PlacedValues | None = None
 
     async def fetch_secrets(self) -> None:
         """One try to get the run's secrets into this process's memory; the errors of `SecretsFetch`."""
         await self.clockwork.in_thread(self._fetch, self.secrets)
         self.say(f"secrets fetched from {self._fetch.name}: {', '.join(self.secrets.names())}")
         await self.reports.send("secrets_fetched", parameter=self._fetch.name)
+
+    async def fetch_setting_values(self, environment: JobEnvironment, setting: str) -> None:
+        """One try to put a setting's values beside it, the jobs' user's own; the errors of `SettingFetch`."""
+        from bootstrap.setting_values import PlacedValues
+
+        fetch = SettingFetch(self._parameters, self._own_parameter, setting)
+        text = await self.clockwork.in_thread(fetch, self.secrets)
+        if self._placed is None:
+            self._placed = self.duties.enter_context(PlacedValues(environment, self.jobs_user))
+        await self.clockwork.in_thread(self._placed.put, setting, text)
+        self.say(f"values of the setting {setting} fetched from {fetch.name}")
+        await self.reports.send("secrets_fetched", parameter=fetch.name)
 
     async def prepare_host(self) -> None:
         """Make and find this host fit for containers; HostUnfit says what to do."""
@@ -126,7 +142,7 @@ class Instance:
             environment,
             self.folder / RUNNERS,
             self.runner_environment(),
-            user=None if self.order.worker_user == "root" else self.order.worker_user,
+            user=self.jobs_user,
             instance=self.id,
             rates=await self._rates(),
             preload=[await manifests.of(eval_id) for eval_id in self.order.eval_ids],
@@ -161,6 +177,11 @@ class Instance:
                 await self.clockwork.in_thread(self._keep_runner_logs)
         self.ended = f"{WHY[why]}; {told(work.outcomes)}"
         self.say(self.ended)
+
+    @property
+    def jobs_user(self) -> str | None:
+        """Whose processes jobs are; None: this process's own user."""
+        return None if self.order.worker_user == "root" else self.order.worker_user
 
     def runner_environment(self, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
         """What runners see: this machine's variables without ours, and the secrets."""
@@ -224,6 +245,8 @@ async def on_duty(
             await instance.reports.send("ended", why=instance.ended, seconds=round(uptime(environ), 1))
             await APILogHandler.aflush()  # a process that a signal ends sends no more lines
         instance.secrets.forget()
+        with suppress(OSError):
+            instance.duties.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 

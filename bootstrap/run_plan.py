@@ -12,10 +12,12 @@ from pathlib import Path
 
 from bootstrap.environment import JobEnvironment, build, resolve
 from bootstrap.planner import plan_tasks
+from bootstrap.setting_values import values_in_place
 from fleet.cache import cache_folder
 from fleet.evals.documents import EnvironmentSpec, EvalManifest
 from fleet.evals.plan import make_manifest
 from fleet.evals.request import EvalRequest
+from fleet.evals.setting_values import setting_values
 from fleet.evals.settings import SettingArchive, pack_settings, warnings_about
 from fleet.evals.source import SourceArchive, pack
 
@@ -69,10 +71,12 @@ def plan_run(
 
     Raises the `RequestRefused` family for whatever the person must change. Writes only into `folder` and the cache.
     """
+    values = setting_values(request.settings)
     ground = job_environment(request, folder, say)
     environment = ground.environment
     say("Planning in the job environment")
-    tasks = plan_tasks(request, environment, folder, env=env)
+    with values_in_place(environment, values):
+        tasks = plan_tasks(request, environment, folder, env=env)
     evals = tuple(
         PlannedEval(make_manifest(task, request, environment.spec, slots=slots, nonce=nonce), task.log)
         for task in tasks

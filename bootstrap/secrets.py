@@ -11,16 +11,22 @@ that leaves this process shows one.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from fleet.aws.failures import Throttled, Unreachable
-from fleet.aws.parameters import ParameterNotReady
+from fleet.aws.parameters import ParameterNotReady, SecretUnreadable
 from fleet.errors import FleetError
+from fleet.evals.secrets import setting_parameter
 
 _LOG = logging.getLogger(__name__)
 
+SOON = (ParameterNotReady, Throttled)
+"""Failures of a fetch of setting values that time mends: their parameters were written before the instance's own."""
+SETTING_DELAYS = [5.0, 10, 15, 20]
+"""Seconds before each retry of such a fetch: five tries in all."""
 LATER = (ParameterNotReady, Throttled, Unreachable)
 """Failures of a fetch that time mends; any other is for good."""
 PATIENCE = 15 * 60.0
@@ -31,6 +37,8 @@ RETRIES = 200
 """More than fit into `PATIENCE`, even with every delay cut by the jitter: time ends the wait, never this count."""
 JITTER = 0.3
 LOG_EVERY = 60.0
+ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?(\w+)\s*=(.*)$", re.MULTILINE)
+"""A line of a setting's values."""
 SHORTEST_HIDDEN = 6
 """Values shorter than this are no keys; hiding them would only spoil texts (`true`, `8080`)."""
 
@@ -65,6 +73,7 @@ class Secrets:
 
     def __init__(self, values: Mapping[str, str] | None = None) -> None:
         self._values: dict[str, str] = dict(values or {})
+        self._of_settings: dict[str, str] = {}
 
     def keep(self, values: Mapping[str, str]) -> None:
         """Take over what was fetched."""
@@ -74,13 +83,18 @@ class Secrets:
         """A copy of the values, for the environment of a runner."""
         return dict(self._values)
 
+    def keep_hidden(self, setting: str, text: str) -> None:
+        """Hide the values in a setting's text as well. No runner gets them in its environment: its jobs read the file."""
+        for name, value in ASSIGNMENT.findall(text):
+            self._of_settings[f"{setting}: {name}"] = value.strip().strip("'\"")
+
     def names(self) -> list[str]:
         """The names, which are no secret."""
         return sorted(self._values)
 
     def hide(self, text: str) -> str:
         """`text` with each value in it replaced: errors of providers like to quote the key they refused."""
-        for name, value in sorted(self._values.items(), key=lambda item: -len(item[1])):
+        for name, value in sorted({**self._of_settings, **self._values}.items(), key=lambda item: -len(item[1])):
             if len(value) >= SHORTEST_HIDDEN:
                 text = text.replace(value, f"<{name}>")
         return text
@@ -88,6 +102,7 @@ class Secrets:
     def forget(self) -> None:
         """Drop the values."""
         self._values = {}
+        self._of_settings = {}
 
     def __repr__(self) -> str:
         return f"Secrets({len(self._values)} values)"
@@ -130,3 +145,20 @@ class SecretsFetch:
                 self._said = now
                 self._say(f"waiting for {self.name} for {waited:.0f} s; last: {error}")
             raise
+
+
+class SettingFetch:
+    """The fetch of one setting's values, from the parameter beside the instance's own."""
+
+    def __init__(self, parameters: ReadsSecrets, own: str, setting: str) -> None:
+        self.name = setting_parameter(own, setting)
+        self._parameters = parameters
+        self._setting = setting
+
+    def __call__(self, into: Secrets) -> str:
+        """One try; the text, whose values `into` hides from now on. One of `SOON`: try again; anything else is for good."""
+        values = self._parameters.get_secret(self.name)
+        if values.keys() != {self._setting}:
+            raise SecretUnreadable(parameter=self.name)
+        into.keep_hidden(self._setting, values[self._setting])
+        return values[self._setting]

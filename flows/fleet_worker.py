@@ -15,7 +15,7 @@ from prefect.runtime import flow_run
 from prefect.states import Completed
 
 from bootstrap.instance import Instance, on_duty
-from bootstrap.secrets import JITTER, LATER, RETRIES, RETRY_DELAYS
+from bootstrap.secrets import JITTER, LATER, RETRIES, RETRY_DELAYS, SETTING_DELAYS, SOON
 from bootstrap.stopping import stop_on_sigterm
 from bootstrap.uptime import stamp
 from fleet.evals.documents import WorkerOrder
@@ -31,6 +31,11 @@ def _say(text: str) -> None:
 def _later(_task: Any, _run: TaskRun, state: State[Any]) -> bool:
     """The parameter's write or its tag has not landed, or SSM doesn't answer: what waiting mends."""
     return isinstance(state.data, LATER)
+
+
+def _soon(_task: Any, _run: TaskRun, state: State[Any]) -> bool:
+    """The tag of a parameter that is written has not landed, or all instances ask at once."""
+    return isinstance(state.data, SOON)
 
 
 # Nothing is cached or persisted: a step's effect is on this machine and in this process, secrets among it.
@@ -61,6 +66,20 @@ async def install_code(instance: Instance) -> JobEnvironment:
     return await instance.install_code()
 
 
+@task(
+    name="fetch-setting-values",
+    task_run_name="fetch-setting-values {setting}",
+    retries=len(SETTING_DELAYS),
+    retry_delay_seconds=SETTING_DELAYS,
+    retry_condition_fn=_soon,
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+async def fetch_setting_values(instance: Instance, environment: JobEnvironment, setting: str) -> None:
+    """Put a setting's values beside it for the jobs to read; they were written before the secrets, so five tries are plenty."""
+    await instance.fetch_setting_values(environment, setting)
+
+
 @task(name="run-jobs", task_run_name="run-jobs", cache_policy=NO_CACHE, persist_result=False)
 async def run_jobs(instance: Instance, environment: JobEnvironment) -> None:
     """Take jobs until there are none; told to stop, give back those in flight."""
@@ -80,5 +99,7 @@ async def fleet_worker(order: WorkerOrder) -> State[Any]:
         if order.needs_docker:
             await prepare_host(instance)
         environment = await install_code(instance)
+        for setting in order.setting_values:
+            await fetch_setting_values(instance, environment, setting)
         await run_jobs(instance, environment)
     return Completed(message=instance.ended)

@@ -12,6 +12,7 @@ from typing import Any
 from blocks.unbuilt import refuse_unbuilt
 from bootstrap.plain import PlainLog, run_plain
 from bootstrap.run_plan import job_environment
+from bootstrap.setting_values import values_in_place
 from fleet.backends import Backend
 from fleet.cache import cache_folder
 from fleet.evals.delivery import check_log_dir, fetch
@@ -20,6 +21,7 @@ from fleet.evals.listener import Listener
 from fleet.evals.report import EvalReport, RunReport, metrics_of, outcome_of
 from fleet.evals.request import EvalRequest
 from fleet.evals.secrets import chosen
+from fleet.evals.setting_values import setting_values
 
 
 class LocalBackend(Backend):
@@ -37,6 +39,7 @@ class LocalBackend(Backend):
         refuse_unbuilt(request)
         check_log_dir(request.log_dir)
         chosen(request.secrets, os.environ)
+        values = setting_values(request.settings)
         with tempfile.TemporaryDirectory(prefix="inspect-fleet-local-") as scratch:
             folder = Path(scratch)
             ground = job_environment(request, folder, self._follower.stage)
@@ -44,7 +47,8 @@ class LocalBackend(Backend):
                 self._follower.warn(warning)
             self._follower.stage("Running")
             log_dir = request.log_dir if upload and request.log_dir else str(cache_folder() / "logs")
-            logs = run_plain(request, ground.environment, log_dir, folder, say=self._follower.stage)
+            with values_in_place(ground.environment, values):
+                logs = run_plain(request, ground.environment, log_dir, folder, say=self._follower.stage)
         evals = [_report(log) for log in logs]
         return RunReport(
             run="", outcome=outcome_of(evals), evals=evals, seconds=round(time.monotonic() - began, 1), cost=0.0

@@ -15,9 +15,10 @@ from bootstrap.secrets import (
     Secrets,
     SecretsFetch,
     SecretsNeverCame,
+    SettingFetch,
 )
 from fleet.aws.failures import AwsRefused, Throttled, Unreachable
-from fleet.aws.parameters import ParameterNotReady
+from fleet.aws.parameters import ParameterNotReady, SecretUnreadable
 
 NAME = "/inspect-fleet/instances/run/i-0123456789abcdef0"
 VALUES = {"OPENAI_API_KEY": "sk-very-secret", "DEBUG": "1"}
@@ -129,3 +130,34 @@ def test_forgotten_secrets_are_gone() -> None:
     secrets = Secrets(VALUES)
     secrets.forget()
     assert secrets.environment() == {}
+
+
+SETTING = 'DB_PASSWORD=sk-of-the-setting\n  export TOKEN = "tok-quoted"\n# sk-comment\nSHORT=1\n'
+
+
+class OneParameter:
+    def __init__(self, values: dict[str, str]) -> None:
+        self.asked: list[str] = []
+        self._values = values
+
+    def get_secret(self, name: str) -> dict[str, str]:
+        self.asked.append(name)
+        return self._values
+
+
+def test_a_settings_values_are_fetched_from_beside_the_instances_own_and_hidden_but_given_to_no_runner() -> None:
+    secrets = Secrets(VALUES)
+    parameters = OneParameter({"linux": SETTING})
+    assert SettingFetch(parameters, NAME, "linux")(secrets) == SETTING
+    assert parameters.asked == [f"{NAME}.env.linux"]
+    assert secrets.environment() == VALUES
+    said = secrets.hide("refused: sk-of-the-setting, tok-quoted and sk-very-secret, 1 of 1")
+    assert said == "refused: <linux: DB_PASSWORD>, <linux: TOKEN> and <OPENAI_API_KEY>, 1 of 1"
+    secrets.forget()
+    assert secrets.hide("sk-of-the-setting") == "sk-of-the-setting"
+
+
+@pytest.mark.parametrize("values", [{}, {"mac": "A=1"}, {"linux": "A=1", "mac": "A=1"}])
+def test_another_settings_values_are_not_taken(values: dict[str, str]) -> None:
+    with pytest.raises(SecretUnreadable, match=r"\.env\.linux"):
+        SettingFetch(OneParameter(values), NAME, "linux")(Secrets())

@@ -206,6 +206,7 @@ def processes_of(mark: str) -> list[int]:
 def test_a_worker_waits_for_its_secrets_then_runs_every_job(room: Room) -> None:
     """Also: the value is in nothing that leaves the instance, with every logger at DEBUG."""
     order, manifest = room.order("plain", secrets=True, eval_config={"limit": 4})
+    order = order.model_copy(update={"setting_values": ["linux"]})
     run = room.flow_run(order)
     debug = {"PREFECT_LOGGING_LEVEL": "DEBUG", "PREFECT_LOGGING_ROOT_LEVEL": "DEBUG"}
     process = room.boot(run, PREFECT_LOGGING_EXTRA_LOGGERS="botocore,boto3,urllib3", **debug)
@@ -213,7 +214,9 @@ def test_a_worker_waits_for_its_secrets_then_runs_every_job(room: Room) -> None:
         "fetch-secrets awaits a retry",
         lambda: any(t.state_name == "AwaitingRetry" for t in room.tasks(run).values()),
     )
-    room.parameters.put_secret(f"{order.secrets_parameter}/{INSTANCE}", {"SCRIPTED_API_KEY": SECRET}, {})
+    own = f"{order.secrets_parameter}/{INSTANCE}"
+    room.parameters.put_secret(f"{own}.env.linux", {"linux": f"KEY={SECRET}"}, {})
+    room.parameters.put_secret(own, {"SCRIPTED_API_KEY": SECRET}, {})
     assert process.wait(PATIENCE) == 0
 
     settled = room.settled(run)
@@ -221,13 +224,18 @@ def test_a_worker_waits_for_its_secrets_then_runs_every_job(room: Room) -> None:
     assert settled.state is not None
     assert settled.state.message == f"no job came for a while; {len(manifest.jobs)} jobs done"
     room.when("the tasks are recorded", lambda: all(t.state_name == "Completed" for t in room.tasks(run).values()))
-    assert set(room.tasks(run)) == {"fetch-secrets", "install-code", "run-jobs"}, "no Docker needed, no host prepared"
+    steps = {"fetch-secrets", "install-code", "fetch-setting-values linux", "run-jobs"}
+    assert set(room.tasks(run)) == steps, "no Docker needed, no host prepared"
     assert room.tasks(run)["fetch-secrets"].run_count > 1
     assert sorted(room.results(manifest)) == sorted(job.job for job in manifest.jobs)
     assert room.queues.depth(room.work).total == 0
 
     kinds = room.hear()
-    assert kinds[:2] == ["booted", "secrets_fetched"]
+    assert kinds[:3] == ["booted", "secrets_fetched", "secrets_fetched"]
+    fetched = [event.detail["parameter"] for event in room.heard if event.kind == "secrets_fetched"]
+    assert fetched == [own, f"{own}.env.linux"], "what the controller may delete"
+    assert "values of the setting linux fetched" in room.log()
+    assert not list((room.environment.working_folder / ".settings").glob("*.env")), "gone with the worker"
     assert kinds[-1] == "ended"
     assert kinds.count("job_done") == len(manifest.jobs)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from fleet.evals.documents import EnvironmentSpec
 from fleet.evals.listener import Nobody
 from fleet.evals.report import RunReport
 from fleet.evals.request import EvalRequest, ModelSpec, TaskSpec
+from tests.checkouts import made
 
 SPEC = EnvironmentSpec(python="3.11", lock="")
 
@@ -127,6 +129,31 @@ def test_a_person_hears_of_files_that_stay_behind_on_this_machine_too(log_dirs: 
     LocalBackend(follower).run(a_request(source=str(source)))
     assert len(follower.warnings) == 1
     assert "notes.txt" in follower.warnings[0]
+
+
+def test_a_settings_values_are_in_place_while_the_eval_runs_and_gone_afterwards(
+    log_dirs: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    checkout = made(tmp_path / "linux", {"a.txt": "1"})
+    (tmp_path / "linux.env").write_text("KEY=sk-secret")
+    seen: list[tuple[str, int]] = []
+
+    def run_plain(request: EvalRequest, environment: JobEnvironment, *_: Any, **__: Any) -> list[PlainLog]:
+        file = environment.working_folder / ".settings" / "linux.env"
+        seen.append((file.read_text(), stat.S_IMODE(file.stat().st_mode)))
+        raise KeyboardInterrupt
+
+    def built(spec: EnvironmentSpec, **_: Any) -> JobEnvironment:
+        (tmp_path / "environment" / "source").mkdir(parents=True)
+        folder = tmp_path / "environment"
+        return JobEnvironment(spec=spec, python=folder / "venv" / "bin" / "python", source=folder / "source")
+
+    monkeypatch.setattr("bootstrap.run_plan.build", built)
+    monkeypatch.setattr("fleet.backends.local.run_plain", run_plain)
+    with pytest.raises(KeyboardInterrupt):
+        LocalBackend(Follower()).run(a_request(settings=[str(checkout)]))
+    assert seen == [("KEY=sk-secret", 0o600)]
+    assert not list((tmp_path / "environment").rglob("*.env"))
 
 
 @pytest.mark.parametrize("backend", [LocalBackend(Follower()), FleetBackend(Ec2Config(), Follower())])
