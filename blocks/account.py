@@ -6,6 +6,7 @@ from prefect.blocks.core import Block
 from pydantic import Field
 
 from blocks.ec2_config import Ec2Config
+from fleet.evals.registry import Login, RegistryAccess
 from fleet.evals.secrets import ParameterPlace
 from fleet.evals.site import Site
 
@@ -55,6 +56,25 @@ class FleetAccount(Block):
         ),
     )
 
+    docker_registry: str = Field(
+        default="", description="Registry that instances log in to for container images; empty: Docker Hub."
+    )
+    docker_username_parameter: str = Field(
+        default="",
+        description="SSM parameter with the registry's user, for runs without DOCKERHUB_USERNAME among their secrets.",
+    )
+    docker_token_parameter: str = Field(
+        default="",
+        description="SSM parameter with the registry's token, for runs without DOCKERHUB_TOKEN among their secrets.",
+    )
+    registry_login: Login = Field(
+        default="required",
+        description=(
+            "Whether a run that needs Docker needs a login: registries limit what one address may pull without. "
+            "optional: it goes on where none is configured."
+        ),
+    )
+
     def settled(self, config: Ec2Config) -> Ec2Config:
         """The configuration with this account's region where the person named none."""
         return config if "region" in config.model_fields_set else config.model_copy(update={"region": self.region})
@@ -63,6 +83,15 @@ class FleetAccount(Block):
         """Where a run's secrets will lie, with a stand-in for the run."""
         return ParameterPlace(
             path=self.site(region).secrets_of(A_RUN), region=region, advanced=self.advanced_parameters
+        )
+
+    def registry_access(self) -> RegistryAccess:
+        """Where instances log in for container images, and by which parameters."""
+        return RegistryAccess(
+            registry=self.docker_registry,
+            username_parameter=self.docker_username_parameter,
+            token_parameter=self.docker_token_parameter,
+            login=self.registry_login,
         )
 
     def network(self, region: str) -> tuple[list[str], list[str]]:

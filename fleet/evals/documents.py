@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
+from fleet.evals.registry import RegistryAccess
 from fleet.evals.request import ModelSpec, SolverSpec, TaskSpec
 from fleet.wire import Wire
 
@@ -180,6 +181,8 @@ class WorkerOrder(Wire):
     setting_values: list[str] = []
     """Settings that have values, each in a parameter of its own beside the instance's: `<instance id>.env.<setting>`."""
     needs_docker: bool = False
+    registry: RegistryAccess = RegistryAccess()
+    """Where a run that needs Docker logs in for its images, and by which parameters."""
     concurrency: int = Field(default=32, ge=1)
     fleet_size: int = Field(default=1, ge=1)
     """Instances that were asked for at first: with few jobs, each takes its share and no more."""

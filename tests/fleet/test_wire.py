@@ -94,7 +94,7 @@ GOLDEN = {
     WorkerOrder: {
         1: {
             "version", "run", "region", "bucket", "prefix", "eval_ids", "environment", "work_queue", "events_queue",
-            "secrets_parameter", "setting_values", "needs_docker", "concurrency", "fleet_size", "lease_seconds",
+            "secrets_parameter", "setting_values", "needs_docker", "registry", "concurrency", "fleet_size", "lease_seconds",
             "idle_seconds", "worker_user", "worker_setup", "rates",
         }
     },
