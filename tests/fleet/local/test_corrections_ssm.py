@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from fleet.aws.parameter_rules import name_problem
+from fleet.aws.parameters import Parameters
+from fleet.aws.session import Aws
 from fleet.local import preset
 from tests.fleet.local.conftest import Host
 
@@ -45,6 +48,76 @@ def test_the_standard_tier_is_the_default(ssm: Any, unique: str) -> None:
     """PutParameter without a tier writes to the standard one, in bytes of UTF-8."""
     value = "é" * 2049
     assert code_of(ssm.put_parameter, Name=f"/{unique}/a", Value=value, Type="String") == "ValidationException"
+
+
+def test_a_standard_parameter_becomes_an_advanced_one_and_never_again_a_standard_one(ssm: Any, unique: str) -> None:
+    """Deleted and written anew it may be standard. Without a tier it keeps the one it has."""
+
+    def put(size: int, **more: Any) -> str:
+        name = f"/{unique}/tiers"
+        return str(ssm.put_parameter(Name=name, Value="x" * size, Type="SecureString", **more)["Tier"])
+
+    assert put(10) == "Standard"
+    assert put(5000, Overwrite=True, Tier="Advanced") == "Advanced"
+    assert put(6000, Overwrite=True) == "Advanced"
+    assert put(10, Overwrite=True, Tier="Intelligent-Tiering") == "Advanced"
+    assert code_of(put, size=10, Overwrite=True, Tier="Standard") == "ValidationException"
+    assert code_of(put, size=10, Tier="Standard") == "ParameterAlreadyExists", "nothing is changed without Overwrite"
+    ssm.delete_parameters(Names=[f"/{unique}/tiers"])
+    assert put(10, Tier="Standard") == "Standard"
+
+
+def test_secrets_are_written_over_larger_ones_and_come_back_whatever_is_in_them(
+    host: Host, monkeypatch: pytest.MonkeyPatch, unique: str
+) -> None:
+    """What `fleet.aws.parameters` sends keeps all these rules."""
+    here = {"AWS_ENDPOINT_URL": host.aws, "AWS_ACCESS_KEY_ID": "person", "AWS_SECRET_ACCESS_KEY": "person"}
+    for name, value in here.items():
+        monkeypatch.setenv(name, value)
+    parameters = Parameters(Aws(preset.REGION))
+    name = f"/{unique}/i-0123456789abcdef0.env.linux"
+    for values in ({"K": "x" * 8000}, {"K": "{{ssm:/b}} é\n"}, {}):
+        parameters.put_secret(name, values, {"InstanceArn": "arn"}, advanced=True)
+        assert parameters.get_secret(name) == values
+    parameters.delete([name])
+    assert parameters.find(f"/{unique}") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("/{0}/a.b-c_D", None),
+        ("{0}.plain", None),
+        ("/{0}/a b", "ValidationException"),
+        ("/{0}/$", "ValidationException"),
+        ("{0}/a", "ValidationException"),
+        ("/{0}//a", "ValidationException"),
+        ("/{0}/", "ValidationException"),
+        ("/aws-{0}", "ValidationException"),
+        ("/{0}" + "/a" * 14, None),
+        ("/{0}" + "/a" * 15, "HierarchyLevelLimitExceededException"),
+        ("/{0}/" + "x" * (1011 - 44 - 14), None),
+        ("/{0}/" + "x" * (1011 - 44 - 13), "ValidationException"),
+    ],
+)
+def test_a_name_is_of_the_kind_that_ssm_takes(ssm: Any, unique: str, name: str, code: str | None) -> None:
+    """Letters, digits, `.-_`; a path begins with a slash, has 15 levels at most; its ARN 1,011 characters."""
+    parameters = {"Name": name.format(unique), "Value": "x", "Type": "String"}
+    if code is None:
+        ssm.put_parameter(**parameters)
+    else:
+        assert code_of(ssm.put_parameter, **parameters) == code
+        assert name_problem(parameters["Name"], preset.REGION), "what AWS refuses, we refuse before"
+
+
+@pytest.mark.parametrize(("value", "taken"), [("{{x}}", False), ("a {{ssm:/b}} c", False), ("{{", True), ("{}", True)])
+def test_a_value_nests_no_other_parameter(ssm: Any, unique: str, value: str, taken: bool) -> None:
+    """A value can't contain a name in double braces."""
+    parameters = {"Name": f"/{unique}/nested", "Value": value, "Type": "SecureString"}
+    if taken:
+        ssm.put_parameter(**parameters)
+    else:
+        assert code_of(ssm.put_parameter, **parameters) == "ValidationException"
 
 
 @pytest.mark.parametrize("call", ["get_parameters", "delete_parameters"])
