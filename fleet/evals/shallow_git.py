@@ -21,8 +21,8 @@ from fleet.evals.source import git_variables, write_archive
 SHALLOW = "shallow"
 """Git's own list of commits whose parents aren't there."""
 
-EXCLUDED = "*.egg-info/\n/.venv/\n/uv.lock\n"
-"""What is made in a setting's folder where it arrives; a file that the commit has is never excluded by it."""
+EXCLUDED = "__pycache__/\n*.egg-info/\n/.venv/\n/uv.lock\n"
+"""What arises in a setting's folder where it arrives; a file that the commit has is never excluded by it."""
 
 _CONFIG = "[core]\n\trepositoryformatversion = {version}\n\tfilemode = true\n\tbare = false\n"
 _OBJECT_FORMAT = "[extensions]\n\tobjectformat = {name}\n"

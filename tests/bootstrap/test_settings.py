@@ -1,4 +1,4 @@
-"""Settings in a job environment, built by the real uv. Nothing here needs an index, but what a test says."""
+"""Settings in a job environment, built by the real uv."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from inspect_ai.log import read_eval_log
 
 from bootstrap.environment import JobEnvironment, PackagesUnresolvable, build, resolve
+from bootstrap.plain import run_plain
+from bootstrap.run_plan import job_environment, plan_run
 from bootstrap.unpacking import EnvironmentUnbuildable
 from fleet.evals.documents import EnvironmentSpec
+from fleet.evals.request import EvalRequest
 from fleet.evals.settings import SettingArchive, pack_setting
 from fleet.evals.source import SourceArchive, pack
-from tests.checkouts import made
+from tests.checkouts import git, made, setting_kit
 
 PLAIN = "[project]\nname = '{name}'\nversion = '1'\nrequires-python = '>=3.11'\ndependencies = {needs}\n"
 """A project without a build system: uv makes an environment of it and builds nothing."""
@@ -47,7 +51,7 @@ def artifacts(*settings: SettingArchive, source: SourceArchive | None = None) ->
     return (found | ({source.sha256: source.path} if source else {})).__getitem__
 
 
-def git(folder: Path, *arguments: str) -> str:
+def said(folder: Path, *arguments: str) -> str:
     return subprocess.check_output(["git", "-C", str(folder), *arguments], text=True).strip()
 
 
@@ -60,8 +64,8 @@ def test_a_setting_lies_where_jobs_start_with_an_environment_of_its_own(tmp_path
     assert (there / "data.txt").read_text() == "42\n"
     prefix = subprocess.check_output([there / ".venv/bin/python", "-c", "import sys; print(sys.prefix)"], text=True)
     assert prefix.strip() == str(there / ".venv")
-    assert git(there, "log", "--format=%H") == setting.git.commit
-    assert git(there, "status", "--porcelain") == ""
+    assert said(there, "log", "--format=%H") == setting.git.commit
+    assert said(there, "status", "--porcelain") == ""
 
 
 def test_what_is_made_there_does_not_show_in_its_git(tmp_path: Path) -> None:
@@ -79,7 +83,7 @@ def test_what_is_made_there_does_not_show_in_its_git(tmp_path: Path) -> None:
     there = environment.working_folder / ".settings" / "tools"
     assert (there / "uv.lock").is_file()
     subprocess.run([environment.python, "-c", "import tools_plugin"], cwd=tmp_path, check=True)
-    assert git(there, "status", "--porcelain") == ""
+    assert said(there, "status", "--porcelain") == ""
 
 
 def test_a_settings_environment_is_made_once_for_its_content(tmp_path: Path) -> None:
@@ -192,3 +196,50 @@ def test_a_setting_without_a_plugin_changes_no_version(tmp_path: Path, monkeypat
     one, two = (resolve([], None, None, [it], cache=tmp_path / "cache") for it in (before, after))
     assert one.lock == two.lock
     assert one.settings != two.settings
+
+
+@pytest.fixture
+def kit(
+    tmp_path: Path, environment: JobEnvironment, job_environments: Path, monkeypatch: pytest.MonkeyPatch
+) -> EvalRequest:
+    """A request for the task that the setting of `tests/fixtures` registers, with the packages that evalkit has."""
+
+    def resolved(_: object, __: object, ___: object, settings: tuple[SettingArchive, ...]) -> EnvironmentSpec:
+        specs = [setting.spec for setting in settings]
+        return EnvironmentSpec(python=environment.spec.python, lock=environment.spec.lock, settings=specs)
+
+    monkeypatch.setenv("FLEET_CACHE_DIR", str(job_environments))
+    monkeypatch.setattr("bootstrap.run_plan.resolve", resolved)
+    checkout = setting_kit(tmp_path)
+    (checkout / "notes.txt").write_text("mine\n")
+    return EvalRequest.model_validate(
+        {"tasks": ["settingkit_plugin/directions"], "models": ["mockllm/model"], "settings": [str(checkout)]}
+    )
+
+
+def test_a_plugin_registers_a_task_that_the_planner_finds(kit: EvalRequest, tmp_path: Path) -> None:
+    """And plans alike as long as the setting is the same, whatever else is done in its checkout."""
+    plan = plan_run(kit, tmp_path / "plan", slots=1)
+    (one,) = plan.evals
+    assert one.manifest.sample_ids == ["north", "east", "south", "west"]
+    (setting,) = one.manifest.environment.settings
+    assert [path.name for path in plan.archives] == [f"{setting.files}.tar.gz", f"{setting.git}.tar.gz"]
+    assert plan.warnings == (
+        "1 untracked files of the setting settingkit stay behind (git add them to ship them): notes.txt",
+    )
+    checkout = Path(kit.settings[0])
+    git(checkout, "gc", "--quiet")
+    git(checkout, "tag", "later")
+    (checkout / "notes.txt").unlink()
+    again = plan_run(kit, tmp_path / "again", slots=1)
+    assert again.evals[0].manifest.eval_id == one.manifest.eval_id
+    assert again.warnings == ()
+
+
+def test_a_task_uses_its_setting_as_on_the_machine_it_came_from(kit: EvalRequest, tmp_path: Path) -> None:
+    ground = job_environment(kit, tmp_path / "plan", lambda line: None)
+    (done,) = run_plain(kit, ground.environment, str(tmp_path / "logs"), tmp_path / "work", say=lambda line: None)
+    assert done.status == "success", done.error
+    for sample in read_eval_log(done.log).samples or pytest.fail("no samples"):
+        (score,) = (sample.scores or {}).values()
+        assert score.metadata == {"subject": "work", "changed": "", "own_environment": True, "values": None}
