@@ -20,6 +20,7 @@ from fleet.local.disks import Disks
 from fleet.local.faults import PATH, FaultBook
 from fleet.local.machines import Machines, Watcher
 from fleet.local.permission import REFUSALS, refusal
+from fleet.local.roots import Roots
 from fleet.local.sessions import OPERATIONS, answer_session
 
 log = logging.getLogger(__name__)
@@ -37,20 +38,23 @@ WARM = ("sts", "ssm", "sqs", "s3", "ec2")
 class Emulator:
     """The emulated account. One a process."""
 
-    def __init__(self, watcher: Watcher, console: Callable[[str], bytes], disks: Disks) -> None:
+    def __init__(self, watcher: Watcher, console: Callable[[str], bytes], disks: Disks, roots: Roots) -> None:
         """Load moto, correct it and fill the account from `preset`. EmulatorUnknown: another moto is installed.
 
-        `watcher` hears of every instance; `console` gives an instance's output; `disks` keeps what volumes hold.
+        `watcher` hears of every instance; `console` gives an instance's output; `disks` keeps what volumes hold, `roots`
+        what images are made of.
         """
         import_moto()
         from fleet.local.corrections_cloudformation import correct_cloudformation
         from fleet.local.corrections_ec2 import correct_ec2
+        from fleet.local.corrections_images import add_base_images, correct_images
         from fleet.local.corrections_network import correct_network
         from fleet.local.corrections_probes import correct_probes
         from fleet.local.corrections_sqs import correct_sqs
         from fleet.local.corrections_ssm import correct_ssm
         from fleet.local.corrections_volumes import correct_volumes
 
+        correct_images(roots)
         self.machines: Machines = correct_ec2(watcher, console)
         correct_network()
         correct_volumes(disks)
@@ -59,6 +63,7 @@ class Emulator:
         correct_probes()
         correct_cloudformation()
         _fill_account()
+        add_base_images(roots)
         self.faults = FaultBook()
         self._server: Any = None
         self._edge: Edge | None = None

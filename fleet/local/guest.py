@@ -14,6 +14,7 @@ from fleet.local.disks import write_disk_shims
 from fleet.local.machines import Machine
 from fleet.local.power import FIFO, PowerRequest, read_power, write_shims
 from fleet.local.processes import MARK, Finder, Process, end, process, write_record
+from fleet.local.roots import VARIABLE, Roots, write_system_shims
 from fleet.local.scratch import CONSOLE, HOME, clear, folder_of, make_temporary
 
 
@@ -27,6 +28,8 @@ class Guest:
         """`cloud`: the folder of the local cloud. `environment`: what its processes get, beside what is its own."""
         self._machine = machine
         self._folder = folder_of(cloud, machine.id)
+        self._roots = Roots(cloud)
+        self._root: Path | None = None
         self._environment = environment
         self._mark = f"{cloud}:{machine.id}"
         self._first: Process | None = None
@@ -82,6 +85,9 @@ class Guest:
         script.chmod(0o700)
         write_shims(self._folder / "bin", fifo=self._folder / FIFO, python=sys.executable)
         write_disk_shims(self._folder / "bin", self._folder)
+        self._root = self._roots.boot(self._machine.id, self._machine.image)
+        if self._root is not None:
+            write_system_shims(self._folder / "bin", self._root)
         self._temporary = make_temporary(self._folder)
         plugins = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "cli-plugins"
         if plugins.is_dir():  # `docker compose` is found through HOME, which is the instance's own; logins stay behind
@@ -92,6 +98,7 @@ class Guest:
     def _own_environment(self) -> dict[str, str]:
         return {
             **self._environment,
+            **({VARIABLE: str(self._root)} if self._root else {}),
             "PATH": f"{self._folder / 'bin'}{os.pathsep}{self._environment['PATH']}",
             "HOME": str(self._folder / HOME),
             "TMPDIR": str(self._temporary),

@@ -28,6 +28,7 @@ from fleet.local.emulator import Emulator
 from fleet.local.hypervisor import Hypervisor
 from fleet.local.metadata import MetadataService
 from fleet.local.processes import sweep
+from fleet.local.roots import Roots
 from fleet.local.surroundings import surroundings
 
 log = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ async def serve(folder: Path) -> None:
         loop.add_signal_handler(sign, over.set)
 
     hypervisor = Hypervisor(folder)
-    emulator = Emulator(hypervisor, hypervisor.console, Disks(folder))
+    emulator = Emulator(hypervisor, hypervisor.console, Disks(folder), Roots(folder))
     metadata = MetadataService(emulator.machines, hypervisor, lambda: hypervisor.timing.credentials)
     endpoint, metadata_endpoint = emulator.start(Control(emulator.faults, hypervisor)), metadata.start()
     hypervisor.connect(
