@@ -6,7 +6,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from fleet.aws.tags import key_of, value_of
 from fleet.evals.documents import LONGEST_LEASE
+
+OUR_PREFIX = "inspect-fleet:"
+OURS = frozenset({"LaunchedBy", "Name"})
+"""Keys that the fleet's own tags have."""
+MOST_OWN_TAGS = 20
+"""Of EC2's 50, with Prefect's labels and the fleet's own beside them."""
 
 
 class Ec2Config(BaseModel):
@@ -37,6 +44,10 @@ class Ec2Config(BaseModel):
         le=16_384,
         description="Size of each instance's encrypted root volume in GB; at least that of the image.",
     )
+    tags: dict[str, str] = Field(
+        default={},
+        description="AWS tags of the fleet's instances and volumes, such as a cost centre (a mapping, or `key=value, key=value`).",
+    )
     worker_user: str = Field(default="root", min_length=1, description="User that runs the jobs on an instance.")
     worker_setup: str | None = Field(
         default=None, description="Local script that each instance runs as root before it takes jobs."
@@ -54,6 +65,32 @@ class Ec2Config(BaseModel):
     max_hours: float = Field(
         default=24.0, gt=0, description="Hours after which an instance powers itself off, come what may."
     )
+
+    @field_validator("tags", mode="before")
+    @classmethod
+    def _from_pairs(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        parts = [part.partition("=") for part in value.split(",") if part.strip()]
+        if any(not equals for _, equals, _ in parts):
+            raise ValueError("write key=value, key=value")
+        return {key.strip(): text.strip() for key, _, text in parts}
+
+    @field_validator("tags")
+    @classmethod
+    def _legal(cls, value: dict[str, str]) -> dict[str, str]:
+        for key, text in value.items():
+            if key != key_of(key) or key in OURS or key.startswith(OUR_PREFIX):
+                raise ValueError(
+                    f"{key!r} can't be a tag's key: letters, digits and -_+=,.@: only, and none that is the fleet's own"
+                )
+            if text != value_of(text):
+                raise ValueError(
+                    f"the value of {key!r} can't be a tag's: 256 letters, digits, spaces and -_+=.:/@ at most"
+                )
+        if len(value) > MOST_OWN_TAGS:
+            raise ValueError(f"{len(value)} tags: a person can give {MOST_OWN_TAGS}")
+        return value
 
     @field_validator("instance_type_fallbacks", mode="before")
     @classmethod

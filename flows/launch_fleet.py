@@ -76,7 +76,7 @@ def job_variables(
         "boot_seconds": config.boot_seconds,
         "api_key_parameter": account.api_key_parameter or None,
         "api_auth_parameter": account.api_auth_parameter or None,
-        "tags": tags_of(order.run, order.eval_ids, owner),
+        "tags": {**config.tags, **tags_of(order.run, order.eval_ids, owner)},
         "code": site.objects.uri(site.layout.artifact(code)),
         "code_sha256": code,
         "log_folder": site.objects.uri(site.layout.instance_logs(order.run)),

@@ -24,7 +24,7 @@ CONTRACT = {
 }
 
 
-ADDED = {"volume_gb": 100}
+ADDED = {"volume_gb": 100, "tags": {}}
 """Knobs that came later, with the defaults that runs rely on since."""
 
 
@@ -42,6 +42,11 @@ def test_fallbacks_come_as_a_list_or_with_commas(given: object) -> None:
     ]
 
 
+@pytest.mark.parametrize("given", ["team=evals, cost-centre=4 2,", {"team": "evals", "cost-centre": "4 2"}])
+def test_tags_come_as_a_mapping_or_as_pairs(given: object) -> None:
+    assert Ec2Config.model_validate({"tags": given}).tags == {"team": "evals", "cost-centre": "4 2"}
+
+
 @pytest.mark.parametrize(
     "given",
     [
@@ -51,6 +56,13 @@ def test_fallbacks_come_as_a_list_or_with_commas(given: object) -> None:
         {"lease_seconds": 1},
         {"lease_seconds": 3601},
         {"worker_user": ""},
+        {"tags": {"cost centre": "42"}},
+        {"tags": {"aws:team": "evals"}},
+        {"tags": {"inspect-fleet:run": "another"}},
+        {"tags": {"LaunchedBy": "nobody"}},
+        {"tags": {"team": "x" * 257}},
+        {"tags": {str(number): "" for number in range(21)}},
+        {"tags": "team"},
         {"volume_gb": 7},
         {"volume_gb": 16385},
     ],
