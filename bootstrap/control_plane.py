@@ -164,7 +164,7 @@ def parts_of(place: Place, order: ControlPlaneOrder, auth: str, listener: socket
         Part(
             "server", lambda: Child("server", ["fleet.services.server", str(fd)], server, (fd,)), lambda: answers(place)
         ),
-        Part("deploy", lambda: Child("deploy", ["fleet.services.registration"], deploy), after="server", once=True),
+        Part("deploy", lambda: Child("deploy", ["fleet.account.registration"], deploy), after="server", once=True),
         Part(
             "pool workers",
             lambda: Child("pool workers", ["fleet.services.pool_workers", "ec2", "controllers"], client),

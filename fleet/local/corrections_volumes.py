@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from moto.ec2.exceptions import EC2ClientError
-from moto.ec2.models.elastic_block_store import EBSBackend
+from moto.ec2.models import ec2_backends
+from moto.ec2.models.elastic_block_store import EBSBackend, Volume
 from moto.ec2.responses.elastic_block_store import ElasticBlockStore
 
 from fleet.local.corrections import replace
@@ -54,6 +55,21 @@ def correct_volumes(disks: Disks) -> None:
         disks.deleted(volume_id)
         return volume
 
+    def create_of_stack(
+        cls: Any, /, resource_name: str, cloudformation_json: Any, account_id: str, region_name: str, **_: Any
+    ) -> Any:
+        """A stack's volume is as the template says: encrypted, of its type, tagged (moto: its size and zone alone)."""
+        told = cloudformation_json["Properties"]
+        made = ec2_backends[account_id][region_name].create_volume(
+            size=told.get("Size"),
+            zone_name=told.get("AvailabilityZone"),
+            encrypted=str(told.get("Encrypted")).lower() == "true",
+            volume_type=told.get("VolumeType"),
+        )
+        made.add_tags({tag["Key"]: tag["Value"] for tag in told.get("Tags", [])})
+        return made
+
+    replace(Volume, create_from_cloudformation_json=cast("Any", classmethod(create_of_stack)))
     attach_original = replace(ElasticBlockStore, attach_volume=attach)["attach_volume"]
     own = replace(EBSBackend, detach_volume=detach, delete_volume=delete)
     detach_original, delete_original = own["detach_volume"], own["delete_volume"]

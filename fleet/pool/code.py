@@ -15,6 +15,8 @@ from fleet.errors import FleetError
 
 ROOMS = ("blocks", "bootstrap", "fleet", "flows", "worker_image")
 """The importable rooms, with the data files in them."""
+DEPLOYMENTS = "prefect.yaml"
+"""The deployments' definition: beside the rooms in a checkout, inside `flows` in an installed package and in the archive."""
 LONG_AGO = (1980, 1, 1, 0, 0, 0)
 """The first moment that a zip can hold."""
 PLAIN_FILE = 0o100644 << 16
@@ -40,12 +42,18 @@ def code_archive(folder: Path | None = None) -> bytes:
             if not (root / room / "__init__.py").is_file():
                 raise CodeIncomplete(room=room, folder=str(root))
             for path in _files(root / room):
-                member = zipfile.ZipInfo(path.relative_to(root).as_posix(), date_time=LONG_AGO)
-                member.compress_type = zipfile.ZIP_DEFLATED
-                member.create_system = 3  # Unix, wherever it is packed
-                member.external_attr = PLAIN_FILE
-                archive.writestr(member, path.read_bytes())
+                _add(archive, path.relative_to(root).as_posix(), path)
+        if (root / DEPLOYMENTS).is_file() and not (root / "flows" / DEPLOYMENTS).exists():
+            _add(archive, f"flows/{DEPLOYMENTS}", root / DEPLOYMENTS)
     return packed.getvalue()
+
+
+def _add(archive: zipfile.ZipFile, name: str, path: Path) -> None:
+    member = zipfile.ZipInfo(name, date_time=LONG_AGO)
+    member.compress_type = zipfile.ZIP_DEFLATED
+    member.create_system = 3  # Unix, wherever it is packed
+    member.external_attr = PLAIN_FILE
+    archive.writestr(member, path.read_bytes())
 
 
 def _files(folder: Path) -> Iterator[Path]:

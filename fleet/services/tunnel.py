@@ -24,8 +24,8 @@ from fleet.errors import FleetError
 from fleet.services.control_plane import PORT, TAG
 from fleet.services.supervision import Part, Supervision
 
-OPEN_SECONDS = 60.0
-"""From the first session to the server's first answer; after that the server, not the tunnel, is at fault."""
+OPEN_SECONDS = 300.0
+"""From the first session to the server's first answer: a control plane that was launched just now boots for some minutes."""
 SESSION_SECONDS = 20.0
 """A new session that carries nothing by then is replaced."""
 
@@ -136,6 +136,7 @@ class Tunnel:
     def open(self) -> None:
         """Until the server answers through it. InstanceAbsent, AwsRefused, NoAnswer."""
         self._instance = find_tagged(self._aws, TAG).instance
+        self._say(f"connecting to the control plane {self._instance}")
         until = time.monotonic() + OPEN_SECONDS
         while not self._kept.well():
             self.look()

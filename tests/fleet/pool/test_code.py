@@ -35,6 +35,17 @@ def test_rooms_and_their_data_files_are_in_it_and_nothing_else(rooms: Path) -> N
         assert archive.namelist() == sorted([*(f"{room}/__init__.py" for room in ROOMS), "fleet/pool/user_data.sh"])
 
 
+def test_the_deployments_lie_in_the_flows_room_wherever_they_come_from(rooms: Path) -> None:
+    """A control plane deploys from what it was shipped; a checkout has the file beside the rooms, a package inside."""
+    (rooms / "prefect.yaml").write_text("name: checkout\n")
+    with zipfile.ZipFile(io.BytesIO(code_archive(rooms))) as archive:
+        assert archive.read("flows/prefect.yaml") == b"name: checkout\n"
+    (rooms / "flows" / "prefect.yaml").write_text("name: package\n")
+    with zipfile.ZipFile(io.BytesIO(code_archive(rooms))) as archive:
+        assert archive.namelist().count("flows/prefect.yaml") == 1
+        assert archive.read("flows/prefect.yaml") == b"name: package\n"
+
+
 def test_the_same_files_give_the_same_bytes_whenever_they_were_written(rooms: Path) -> None:
     first = code_archive(rooms)
     for path in rooms.rglob("*"):
