@@ -9,17 +9,19 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 
+from bootstrap import git_access, gpu, registry, worker_setup, worker_user
 from bootstrap.clockwork import Clockwork, real_clockwork
 from bootstrap.host import prepare_docker_host
 from bootstrap.identity import Metadata
 from bootstrap.install import fetch_artifact, resolved_locations
+from bootstrap.job_variables import JobVariables
 from bootstrap.reports import Reports
 from bootstrap.secrets import Secrets, SecretsFetch, SettingFetch
 from bootstrap.slots import Slots, first_slots
@@ -29,7 +31,9 @@ from fleet.aws.objects import Objects
 from fleet.aws.parameters import Parameters
 from fleet.aws.queues import Depth, Queues
 from fleet.aws.session import Aws
+from fleet.aws.shared_parameters import shared_text
 from fleet.cache import cache_folder
+from fleet.errors import FleetError
 from fleet.evals.documents import WorkerOrder
 from fleet.evals.layout import Layout
 
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
 LAST_WORD_SECONDS = 10.0
 """For the last event and the last log lines, when all else has been cancelled."""
 
+LOGIN = "docker"
+"""Folder of this worker's Docker configuration."""
 RUNNERS = "runners"
 """Folder of the runners' output."""
 
@@ -50,8 +56,8 @@ WHY = {
 }
 """Why work ended, for a person."""
 
-OURS = ("PREFECT_", "FLEET_")
-"""Prefixes of variables that are this project's or Prefect's (an API key among them) and no business of a job."""
+SHARED_CACHE = Path("/var/cache/inspect-fleet")
+"""Where job environments are built that another user than root runs: root's own cache is closed to them."""
 
 
 class Instance:
@@ -68,7 +74,7 @@ class Instance:
         folder: Path,
         aws: Aws | None = None,
     ) -> None:
-        aws = aws or Aws(order.region)
+        self._aws = aws = aws or Aws(order.region)
         self.order = order
         self.id = instance_id
         self.say = say
@@ -78,11 +84,16 @@ class Instance:
         self.objects = Objects(aws, order.bucket)
         self.queues = Queues(aws)
         self.secrets = Secrets()
+        self.variables = JobVariables(self.secrets)
+        self.doing = "boot"
+        """The step that is on, for a person."""
         self.reports = Reports(
             self.queues, order.events_queue, worker=worker, instance=instance_id, clockwork=clockwork, say=say
         )
         self.ended = "failed"
         """Why it ended, for the event and the run's message."""
+        self.failed = False
+        """Whether a step failed in a way that a person can do something about; `ended` says it."""
         self._parameters = Parameters(aws)
         self._own_parameter = f"{order.secrets_parameter}/{instance_id}"
         self._fetch = SecretsFetch(self._parameters, self._own_parameter, clock=clockwork.now, say=say)
@@ -110,23 +121,97 @@ class Instance:
 
     async def prepare_host(self) -> None:
         """Make and find this host fit for containers; HostUnfit says what to do."""
-        steps = prepare_docker_host()
-        while (said := await self.clockwork.in_thread(next, steps, None)) is not None:
-            self.say(said)
+        await self._tell(prepare_docker_host())
+
+    async def log_in(self) -> None:
+        """Log in to the registry of images, for the jobs. RegistryLoginMissing, RegistryLoginIncomplete, HostUnfit."""
+        access = self.order.registry
+        folder = registry.own_configuration(self.folder / LOGIN)
+        self.variables.add({registry.DOCKER_CONFIG: str(folder)})
+
+        def work() -> str:
+            who = registry.credentials(access, self.secrets.environment(), lambda name: shared_text(self._aws, name))
+            if who is None:
+                return f"no login for {access.name} is configured, and the account asks for none: images are pulled without"
+            return registry.log_in(access.registry, who, self._own_docker())
+
+        self.say(await self.clockwork.in_thread(work))
+
+    async def check_gpu(self) -> None:
+        """Where this machine has a GPU, find that containers see it. GpuUnusable."""
+        await self._tell(gpu.check_gpu(gpu.pci_devices(), self._own_docker()))
+
+    async def prepare_user(self) -> None:
+        """Give the user that runs jobs what they need here. WorkerUserUnfit."""
+        user = self.order.worker_user
+        own_bin = self.folder / "bin"
+        self.variables.put_in_front(own_bin)
+        self.duties.callback(worker_user.withdraw)
+        await self._tell(
+            worker_user.prepare(
+                user,
+                self.runner_environment(),
+                docker=self.folder / LOGIN if self.order.needs_docker else None,
+                bin_folder=own_bin,
+            )
+        )
 
     async def install_code(self) -> JobEnvironment:
         """The order's job environment, built here or found in the cache."""
         from bootstrap.environment import build
+        from bootstrap.uv import uv_sees
+
+        token = git_access.TOKEN if git_access.TOKEN in self.secrets.names() else ""
+        self.variables.add(
+            git_access.git_variables(os.environ, git_access.write_known_hosts(self.folder), token=bool(token))
+        )
+        self.say(f"git knows GitHub's host keys{f', and asks for {token} at https://github.com' if token else ''}")
+        seen = {
+            name: value
+            for name, value in self.runner_environment().items()
+            if name.startswith("GIT_") or (token and name == token)
+        }
 
         def artifact(sha256: str) -> Path:
             return fetch_artifact(self.objects, self.layout, sha256, self.folder)
 
-        environment = await self.clockwork.in_thread(
-            lambda: build(self.order.environment, cache=cache_folder(), artifact=artifact)
-        )
-        for line in await self.clockwork.in_thread(lambda: list(resolved_locations(environment))):
-            self.say(line)
+        def work() -> JobEnvironment:
+            with uv_sees(seen):
+                return build(self.order.environment, cache=self._cache(), artifact=artifact)
+
+        environment = await self.clockwork.in_thread(work)
+        await self._tell(resolved_locations(environment))
         return environment
+
+    async def set_up(self, environment: JobEnvironment) -> None:
+        """Run the person's setup script, and take over the variables that it leaves. HostUnfit."""
+        if self.order.worker_setup is None:
+            return
+        script = await self.clockwork.in_thread(
+            fetch_artifact, self.objects, self.layout, self.order.worker_setup, self.folder
+        )
+        left = self.folder / "worker-setup.env"
+        jobs = self._seen_by_jobs(environment)
+        await worker_setup.run_setup(
+            worker_setup.make_ready(script),
+            worker_setup.setup_environment(jobs, environment.python, left),
+            self.folder,
+            self.say,
+            hide=self.secrets.hide,
+        )
+        taken = await self.clockwork.in_thread(worker_setup.take_over, left, jobs)
+        self.variables.take(taken)
+        names = ", ".join(sorted({*taken.variables, *taken.removed}))
+        self.say(f"worker setup finished{f'; it sets {names}' if names else ''}")
+
+    async def hand_over(self, environment: JobEnvironment) -> None:
+        """Make the job environment the jobs' user's own, and find that they can start it. WorkerUserUnfit."""
+        user = self.order.worker_user
+        count = await self.clockwork.in_thread(worker_user.hand_over, environment.folder, user)
+        self.say(f"{count:,} files and folders of {environment.folder} belong to {user}")
+        await self.clockwork.in_thread(
+            worker_user.check_reach, user, environment.python, self._seen_by_jobs(environment)
+        )
 
     async def run_jobs(self, environment: JobEnvironment, stop: anyio.Event) -> None:
         """Run jobs in warm runners until none come, the queue is gone, or `stop` is set."""
@@ -181,18 +266,42 @@ class Instance:
     @property
     def jobs_user(self) -> str | None:
         """Whose processes jobs are; None: this process's own user."""
-        return None if self.order.worker_user == "root" else self.order.worker_user
+        user = self.order.worker_user
+        return user if worker_user.switches(user, worker_user.own_name()) else None
 
     def runner_environment(self, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """What runners see: this machine's variables without ours, and the secrets."""
-        plain = {name: value for name, value in environ.items() if not name.startswith(OURS)}
-        return {**plain, **self.secrets.environment()}
+        """What runners see: this machine's variables without ours, the secrets, and what the steps have added."""
+        return self.variables.environment(environ, of_another_user=self.jobs_user is not None)
+
+    def _seen_by_jobs(self, environment: JobEnvironment) -> dict[str, str]:
+        """What a job's process sees in the end, its Python in front."""
+        from bootstrap import job_process
+
+        return job_process.variables(environment, self.runner_environment(), self.jobs_user)
+
+    def _own_docker(self) -> dict[str, str]:
+        """What Docker's clients see that this process starts."""
+        return {**os.environ, registry.DOCKER_CONFIG: str(self.folder / LOGIN)}
+
+    def _cache(self) -> Path:
+        """Where job environments are built."""
+        if self.jobs_user is None or os.environ.get("FLEET_CACHE_DIR"):
+            return cache_folder()
+        SHARED_CACHE.mkdir(mode=0o755, parents=True, exist_ok=True)
+        return SHARED_CACHE
+
+    async def _tell(self, steps: Iterator[str]) -> None:
+        """Take steps in a thread, each told when done."""
+        while (said := await self.clockwork.in_thread(next, steps, None)) is not None:
+            self.say(self.secrets.hide(said))
 
     async def _rates(self) -> Path | None:
         """The price table of the run, so that runners price as the controller does; None: they don't price."""
         if self.order.rates is None:
             return None
-        return await self.clockwork.in_thread(fetch_artifact, self.objects, self.layout, self.order.rates, self.folder)
+        path = await self.clockwork.in_thread(fetch_artifact, self.objects, self.layout, self.order.rates, self.folder)
+        path.chmod(0o644)  # prices are no secret, and runners may be another user's
+        return path
 
     def _keep_runner_logs(self) -> None:
         """Put what the runners wrote beside the boot log; lost only for an instance that dies."""
@@ -224,7 +333,10 @@ async def on_duty(
     environ: Mapping[str, str] = os.environ,
     aws: Aws | None = None,
 ) -> AsyncIterator[Instance]:
-    """This instance, from `booted` to `ended`: both events are sent whatever happens between, but for a SIGKILL."""
+    """This instance, from `booted` to `ended`: both events are sent whatever happens between, but for a SIGKILL.
+
+    A FleetError ends the block and goes no further: the instance says then that it `failed`, and how.
+    """
     from prefect.logging.handlers import APILogHandler
 
     clockwork = real_clockwork()
@@ -236,6 +348,10 @@ async def on_duty(
     await instance.reports.send("booted", seconds=round(uptime(environ), 1))
     try:
         yield instance
+    except FleetError as error:
+        instance.failed = True
+        instance.ended = f"{instance.doing} failed: {instance.secrets.hide(str(error))[:1500]}"
+        say(instance.ended)
     except BaseException as error:
         if instance.ended == "failed":
             instance.ended = f"{type(error).__name__}: {instance.secrets.hide(str(error))[:500]}"

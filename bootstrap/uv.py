@@ -6,7 +6,8 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 
 from fleet.errors import FleetError
@@ -20,12 +21,25 @@ class UvMissing(FleetError):
         return "uv isn't installed: it builds the job environments (pip install uv)"
 
 
+_beside: ContextVar[Mapping[str, str]] = ContextVar("uv_variables", default={})  # noqa: B039 - nobody writes into it
+
+
+@contextlib.contextmanager
+def uv_sees(variables: Mapping[str, str]) -> Iterator[None]:
+    """For the length of a block, uv and the git that it calls get `variables` (a token, where to find it) beside our own."""
+    token = _beside.set(variables)
+    try:
+        yield
+    finally:
+        _beside.reset(token)
+
+
 def run_uv(
     arguments: Sequence[str], *, cwd: Path, variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """What uv answers, run in `cwd` with our environment and `variables`. UvMissing."""
-    env = _variables(os.environ) | dict(variables or {})
-    return subprocess.run([_program(), *arguments], cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    """What uv answers, run in `cwd` with our environment, what `uv_sees`, and `variables`. UvMissing."""
+    env = _variables(os.environ) | dict(_beside.get()) | dict(variables or {})
+    return subprocess.run([uv_program(), *arguments], cwd=cwd, env=env, capture_output=True, text=True, check=False)
 
 
 def decisive_line(text: str) -> str:
@@ -43,7 +57,8 @@ def decisive_line(text: str) -> str:
     return (lines[-1] if lines else "uv said nothing")[:600]
 
 
-def _program() -> str:
+def uv_program() -> str:
+    """Where uv is. UvMissing."""
     with contextlib.suppress(ImportError, FileNotFoundError):
         from uv import find_uv_bin
 

@@ -1,18 +1,20 @@
-"""The flow on each instance of a fleet: it fetches what it needs, then takes jobs until there are none.
+"""The flow on each instance of a fleet: it finds its host fit, fetches what it needs, then takes jobs until there are none.
 
-Its steps are task runs, so that the Prefect UI shows where each instance is, with its log and the seconds since its boot.
-What a step does stands in `bootstrap`.
+Its steps are task runs, so that the Prefect UI shows where each instance is, with its log and the seconds since its boot. What can
+fail at once comes before what takes minutes. What a step does stands in `bootstrap`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from prefect import flow, get_run_logger, task
+from prefect import Task, flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.runtime import flow_run
-from prefect.states import Completed
+from prefect.states import Completed, Failed
 
 from bootstrap.instance import Instance, on_duty
 from bootstrap.secrets import JITTER, LATER, RETRIES, RETRY_DELAYS, SETTING_DELAYS, SOON
@@ -22,6 +24,10 @@ from fleet.evals.documents import WorkerOrder
 
 if TYPE_CHECKING:
     from bootstrap.environment import JobEnvironment
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Work = Callable[Concatenate[Instance, P], Awaitable[T]]
 
 
 def _say(text: str) -> None:
@@ -38,49 +44,91 @@ def _soon(_task: Any, _run: TaskRun, state: State[Any]) -> bool:
     return isinstance(state.data, SOON)
 
 
-# Nothing is cached or persisted: a step's effect is on this machine and in this process, secrets among it.
-@task(
-    name="fetch-secrets",
-    task_run_name="fetch-secrets",
+def step(name: str, *, run_name: str | None = None, **options: Any) -> Callable[[Work[P, T]], Task[..., Any]]:
+    """A step of an instance, by the name under which the UI shows it and a failure is told."""
+
+    def of(work: Work[P, T]) -> Task[..., Any]:
+        @wraps(work)
+        async def begun(instance: Instance, *args: P.args, **more: P.kwargs) -> T:
+            instance.doing = name
+            return await work(instance, *args, **more)
+
+        # Nothing is cached or persisted: a step's effect is on this machine and in this process, secrets among it.
+        made: Task[..., Any] = task(
+            name=name, task_run_name=run_name or name, cache_policy=NO_CACHE, persist_result=False, **options
+        )(begun)
+        return made
+
+    return of
+
+
+@step("prepare-host")
+async def prepare_host(instance: Instance) -> None:
+    """Check that containers can run here in numbers."""
+    await instance.prepare_host()
+
+
+@step(
+    "fetch-secrets",
     retries=RETRIES,
     retry_delay_seconds=RETRY_DELAYS,
     retry_jitter_factor=JITTER,
     retry_condition_fn=_later,
-    cache_policy=NO_CACHE,
-    persist_result=False,
 )
 async def fetch_secrets(instance: Instance) -> None:
     """Get the run's secrets into memory; retried for up to 15 minutes, since the instance may be faster than the write."""
     await instance.fetch_secrets()
 
 
-@task(name="prepare-host", task_run_name="prepare-host", cache_policy=NO_CACHE, persist_result=False)
-async def prepare_host(instance: Instance) -> None:
-    """Check that containers can run here in numbers."""
-    await instance.prepare_host()
+@step("docker-login")
+async def docker_login(instance: Instance) -> None:
+    """Log in to the registry of images, once for all jobs."""
+    await instance.log_in()
 
 
-@task(name="install-code", task_run_name="install-code", cache_policy=NO_CACHE, persist_result=False)
+@step("check-gpu")
+async def check_gpu(instance: Instance) -> None:
+    """Where the machine has a GPU, check that containers see it."""
+    await instance.check_gpu()
+
+
+@step("prepare-user")
+async def prepare_user(instance: Instance) -> None:
+    """Give the user that runs jobs what they need on this host."""
+    await instance.prepare_user()
+
+
+@step("install-code")
 async def install_code(instance: Instance) -> JobEnvironment:
     """Build the job environment, the same as the planner's."""
     return await instance.install_code()
 
 
-@task(
-    name="fetch-setting-values",
-    task_run_name="fetch-setting-values {setting}",
+@step(
+    "fetch-setting-values",
+    run_name="fetch-setting-values {setting}",
     retries=len(SETTING_DELAYS),
     retry_delay_seconds=SETTING_DELAYS,
     retry_condition_fn=_soon,
-    cache_policy=NO_CACHE,
-    persist_result=False,
 )
 async def fetch_setting_values(instance: Instance, environment: JobEnvironment, setting: str) -> None:
     """Put a setting's values beside it for the jobs to read; they were written before the secrets, so five tries are plenty."""
     await instance.fetch_setting_values(environment, setting)
 
 
-@task(name="run-jobs", task_run_name="run-jobs", cache_policy=NO_CACHE, persist_result=False)
+@step("worker-setup")
+async def worker_setup(instance: Instance, environment: JobEnvironment) -> None:
+    """Run the person's own script, as root."""
+    await instance.set_up(environment)
+
+
+@step("hand-over")
+async def hand_over(instance: Instance, environment: JobEnvironment) -> None:
+    """Make what jobs write to their user's own."""
+    await instance.hand_over(environment)
+
+
+@step("run-jobs")
 async def run_jobs(instance: Instance, environment: JobEnvironment) -> None:
     """Take jobs until there are none; told to stop, give back those in flight."""
     with stop_on_sigterm() as stop:
@@ -91,15 +139,25 @@ async def run_jobs(instance: Instance, environment: JobEnvironment) -> None:
 async def fleet_worker(order: WorkerOrder) -> State[Any]:
     """Work on an order's jobs. When this ends, no job is held by this instance and no secret is in its memory.
 
-    Killed without a word, its jobs come back to the queue when their leases lapse.
+    A step that fails ends it with one line: which step, why, what to do. Killed without a word, its jobs come back to the queue
+    when their leases lapse.
     """
     async with on_duty(order, worker=str(flow_run.get_id()), say=_say) as instance:
+        if order.needs_docker:
+            await prepare_host(instance)
         if order.secrets_parameter:
             await fetch_secrets(instance)
         if order.needs_docker:
-            await prepare_host(instance)
+            await docker_login(instance)
+            await check_gpu(instance)
+        if instance.jobs_user:
+            await prepare_user(instance)
         environment = await install_code(instance)
         for setting in order.setting_values:
             await fetch_setting_values(instance, environment, setting)
+        if order.worker_setup:
+            await worker_setup(instance, environment)
+        if instance.jobs_user:
+            await hand_over(instance, environment)
         await run_jobs(instance, environment)
-    return Completed(message=instance.ended)
+    return Failed(message=instance.ended) if instance.failed else Completed(message=instance.ended)

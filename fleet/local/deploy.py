@@ -23,6 +23,7 @@ ACCOUNT: Mapping[str, Any] = {
     "bucket": preset.BUCKET,
     "instance_profile": preset.PROFILE,
     "image_parameter": preset.IMAGE_PARAMETER,
+    "registry_login": "optional",
 }
 """The emulated account, in the block's words."""
 

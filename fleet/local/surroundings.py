@@ -36,6 +36,7 @@ def surroundings(user: Mapping[str, str], home: Path) -> dict[str, str]:
         "FLEET_CACHE_DIR": str(cache_folder(user, home)),
         "UV_CACHE_DIR": str(cache / "uv"),
         "UV_PYTHON_INSTALL_DIR": str(data / "uv" / "python"),
+        "FLEET_PCI_DEVICES": user.get("FLEET_PCI_DEVICES", os.devnull),  # a machine's GPU is none of its instances'
         **kept,
     }
     settings = Path(user.get("XDG_CONFIG_HOME") or home / ".config") / "uv" / "uv.toml"

@@ -7,7 +7,6 @@ import pytest
 
 from bootstrap.clockwork import real_clockwork
 from bootstrap.instance import Instance, on_duty
-from bootstrap.secrets import Secrets
 from fleet.aws.queues import Depth, QueueGone
 from fleet.evals.documents import EnvironmentSpec, WorkerOrder
 
@@ -36,7 +35,7 @@ def test_runners_see_the_machine_and_the_secrets_but_nothing_of_ours(tmp_path: P
         instance = Instance(
             ORDER, instance_id="i-0", worker="w", say=print, clockwork=real_clockwork(), folder=tmp_path
         )
-        instance.secrets = Secrets({"OPENAI_API_KEY": "sk-1", "PATH_OF_KEYS": "/k"})
+        instance.secrets.keep({"OPENAI_API_KEY": "sk-1", "PATH_OF_KEYS": "/k", "DOCKERHUB_TOKEN": "t"})
         return instance.runner_environment(
             {
                 "PATH": "/bin",
@@ -45,6 +44,7 @@ def test_runners_see_the_machine_and_the_secrets_but_nothing_of_ours(tmp_path: P
                 "PREFECT__FLOW_RUN_ID": "1",
                 "FLEET_API_KEY_PARAMETER": "/key",
                 "OPENAI_API_KEY": "of the image",
+                "DOCKERHUB_USERNAME": "of the image too",
             }
         )
 

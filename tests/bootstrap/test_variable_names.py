@@ -8,7 +8,7 @@ import pytest
 
 from bootstrap import job_process
 from bootstrap.environment import JobEnvironment
-from bootstrap.instance import OURS
+from bootstrap.job_variables import OURS
 from fleet.evals.documents import EnvironmentSpec
 from fleet.evals.variable_names import RESERVED, name_problem
 

@@ -34,6 +34,7 @@ def test_only_what_an_instance_needs_gets_through(tmp_path: Path) -> None:
         "FLEET_CACHE_DIR": str(tmp_path / ".cache" / "inspect-fleet"),
         "UV_CACHE_DIR": str(tmp_path / ".cache" / "uv"),
         "UV_PYTHON_INSTALL_DIR": str(tmp_path / ".local" / "share" / "uv" / "python"),
+        "FLEET_PCI_DEVICES": "/dev/null",
     }
 
 
