@@ -55,7 +55,9 @@ def connect(region: str | None, port: int, command: tuple[str, ...]) -> int:
     with opened(aws, port=free_port(port), say=_say) as tunnel:
         order = read_order(aws)
         if command:
-            return _run(tunnel, command, _auth(aws, order))
+            auth = _auth(aws, order)
+            tunnel.wait_for_workers(auth)
+            return _run(tunnel, command, auth)
         _tell(tunnel, aws, order)
         return _stay(tunnel)
 

@@ -6,12 +6,15 @@ ending for want of traffic (Session Manager's default is 20 minutes).
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import shutil
 import socket
 import subprocess
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -53,6 +56,34 @@ class NoAnswer(FleetError):
         return (
             f"the control plane {self.instance} doesn't answer after {self.seconds:.0f} s{f' ({self.said})' if self.said else ''}. "
             f"It may still boot; its own words: `aws ec2 get-console-output --latest --output text --instance-id {self.instance}`"
+        )
+
+
+class NoWorkers(FleetError):
+    """The server answers and nobody takes its runs."""
+
+    instance: str
+    seconds: float
+
+    def message(self) -> str:
+        """One line: where, how long, where to look."""
+        return (
+            f"the control plane {self.instance} answers, and after {self.seconds:.0f} s no pool worker asks for runs of the pool "
+            f"ec2; its own words: `aws ec2 get-console-output --latest --output text --instance-id {self.instance}`"
+        )
+
+
+class AuthRefused(FleetError):
+    """The server doesn't take the auth string that the account's parameter holds."""
+
+    instance: str
+
+    def message(self) -> str:
+        """One line: who refuses, the likely cause, what helps."""
+        return (
+            f"the Prefect server of the control plane {self.instance} refuses the auth string in SSM, which was changed after the "
+            "server began. The next instance begins with the new one: "
+            f"`aws ec2 terminate-instances --instance-ids {self.instance}`"
         )
 
 
@@ -145,6 +176,19 @@ class Tunnel:
             time.sleep(0.1)
         self._quiet = False
 
+    def wait_for_workers(self, auth: str) -> None:
+        """Until a pool worker asks for runs of the pool `ec2`: a control plane on its first boot makes its pools, blocks and
+        deployments after its server answers. NoWorkers, AuthRefused."""
+        until, said = time.monotonic() + OPEN_SECONDS, False
+        while not self._has_workers(auth):
+            if not said:
+                self._say("waiting for its pool workers")
+                said = True
+            self.look()
+            if time.monotonic() > until:
+                raise NoWorkers(instance=self._instance, seconds=OPEN_SECONDS)
+            time.sleep(1)
+
     def look(self) -> None:
         """One look, to be had every second or so: a session that dropped is replaced, to whichever control plane there is then."""
         self._kept.look(time.monotonic())
@@ -161,6 +205,19 @@ class Tunnel:
             with direct.open(f"{self.api}/health", timeout=5) as answer:
                 return bool(answer.status == 200)
         except OSError:
+            return False
+
+    def _has_workers(self, auth: str) -> bool:
+        told = {"Authorization": f"Basic {base64.b64encode(auth.encode()).decode()}"}
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with direct.open(urllib.request.Request(f"{self.api}/work_pools/ec2", headers=told), timeout=5) as answer:  # noqa: S310
+                return bool(json.load(answer)["status"] == "READY")
+        except urllib.error.HTTPError as error:
+            if error.code == 401:
+                raise AuthRefused(instance=self._instance) from error
+            return False  # the pool isn't there yet
+        except (OSError, ValueError):  # the tunnel is being replaced
             return False
 
     def _start(self) -> Plugin:

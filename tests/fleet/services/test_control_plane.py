@@ -38,7 +38,7 @@ from tests.cloud import ELEMENTS, Finished, finish, until
 from tests.fleet.local.conftest import Host, start_host
 from tests.session_manager_plugin import install
 
-pytestmark = pytest.mark.cloud
+pytestmark = [pytest.mark.cloud, pytest.mark.timeout(480)]
 
 PROFILE = "inspect-fleet-control-plane"
 
@@ -50,7 +50,7 @@ class Laptop:
     host: Host
     bin: Path
 
-    def connect(self, *arguments: str, seconds: float = 240) -> Finished:
+    def connect(self, *arguments: str, seconds: float = 300) -> Finished:
         return finish(self.start(*arguments), seconds=seconds)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
@@ -99,7 +99,9 @@ def prepare(host: Host) -> None:
     stacks.get_waiter("change_set_create_complete").wait(StackName="inspect-fleet", ChangeSetName="plane")
     stacks.execute_change_set(StackName="inspect-fleet", ChangeSetName="plane")
     stacks.get_waiter("stack_update_complete").wait(StackName="inspect-fleet")
-    stacks.describe_stack_resources(StackName="inspect-fleet")  # moto makes what an update adds once somebody asks for it
+    stacks.describe_stack_resources(
+        StackName="inspect-fleet"
+    )  # moto makes what an update adds once somebody asks for it
     found = host.client("ec2").describe_volumes(Filters=[{"Name": "tag-key", "Values": [TAG]}])["Volumes"][0]
     assert found["Encrypted"]
     volume = found["VolumeId"]
@@ -174,7 +176,7 @@ def test_a_laptops_run_finishes_on_it_and_its_history_outlives_the_instance(lapt
     run = laptop.connect(
         *("--", sys.executable, "-m", "fleet.cli.main", "run", *ELEMENTS, "--log-dir", str(tmp_path), "--json"),
         *("--ec2-arg", "max_workers=2", "--ec2-arg", "concurrency_per_worker=2"),
-        *("--ec2-arg", "auto_confirm=true", "--ec2-arg", "idle_seconds=5"),
+        *("--ec2-arg", "auto_confirm=true", "--ec2-arg", "idle_seconds=5", "--eval-arg", "limit=8"),
     )
     assert run.code == 0, run.err[-3000:] + console(host, first)[-6000:]
     (report,) = json.loads(run.out)["evals"]
