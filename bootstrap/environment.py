@@ -231,6 +231,7 @@ def _install(spec: EnvironmentSpec, environment: JobEnvironment, artifact: Calla
     if spec.source and environment.source:
         unpack_artifact(spec.source, artifact, environment.source, "the source")
     place_settings(spec.settings, environment.working_folder, artifact)
+    sync_packages(spec.settings, environment.working_folder)  # nobody waits for the rest if one of them fails
     (folder / "lock.txt").write_text(spec.lock)
     made = run_uv(
         ["venv", "--no-project", "--no-progress", "--python", _interpreter(spec.python), str(folder / "venv")],
@@ -248,7 +249,6 @@ def _install(spec: EnvironmentSpec, environment: JobEnvironment, artifact: Calla
         if answer.returncode:
             raise EnvironmentUnbuildable(step=step, why=decisive_line(answer.stderr))
     install_plugins(spec.settings, environment.working_folder, install)
-    sync_packages(spec.settings, environment.working_folder)
 
 
 def inspect_version(lock: str) -> str | None:

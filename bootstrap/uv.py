@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +13,8 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from fleet.errors import FleetError
+
+_FAILED = re.compile(r"(Failed to build `[^`]+`)")
 
 
 class UvMissing(FleetError):
@@ -45,6 +49,8 @@ def run_uv(
 def decisive_line(text: str) -> str:
     """The sentence of uv's answer that says why, on one line. For a person; nothing is decided by it."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if said := _build_failure(text):
+        return said[:600]
     for mark in ("╰─▶", "├─▶", "cause:", "error:", "×"):
         for index, line in enumerate(lines):
             if line.startswith(mark):
@@ -55,6 +61,21 @@ def decisive_line(text: str) -> str:
                     rest.append(more.lstrip("│ "))
                 return " ".join(rest)[:600]
     return (lines[-1] if lines else "uv said nothing")[:600]
+
+
+def _build_failure(text: str) -> str:
+    """What a package's build backend died of, with the package; empty where it's another failure.
+
+    uv quotes the backend's output, indented; its last line is what a traceback ends with.
+    """
+    lines = text.splitlines()
+    failed = next((found[1] for line in lines if (found := _FAILED.search(line))), "")
+    quoted = [index for index, line in enumerate(lines) if line.strip() in ("[stdout]", "[stderr]")]
+    if not failed or not quoted:
+        return ""
+    block = itertools.takewhile(lambda line: not line.strip() or line[0].isspace(), lines[quoted[-1] + 1 :])
+    last = [line.strip() for line in block if line.strip()][-1:]
+    return ": ".join([failed, *last])
 
 
 def uv_program() -> str:

@@ -54,7 +54,7 @@ def test_the_same_request_resolves_alike_without_asking_again(
 ) -> None:
     """A dependency's new release in between must not make another eval of the same request."""
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr("bootstrap.uv._program", lambda: pytest.fail("uv was asked"))
+    monkeypatch.setattr("bootstrap.uv.uv_program", lambda: pytest.fail("uv was asked"))
     assert resolve([], kit_source(job_environments), None, cache=job_environments) == environment.spec
 
 

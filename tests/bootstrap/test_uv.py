@@ -13,3 +13,19 @@ def test_uvs_sentence_is_found_among_its_lines() -> None:
     assert decisive_line(newer) == "Because a needs b, it fails."
     assert decisive_line("") == "uv said nothing"
     assert os.linesep not in decisive_line(said)
+
+
+def test_of_a_failed_build_its_backends_last_words_are_told() -> None:
+    said = (
+        "Resolved 1 package\nerror: Failed to build `tools @ file:///there`\n  cause: The build backend returned an error\n"
+        "  cause: Call to `setuptools.build_meta.build_editable` failed (exit status: 1)\n\n         [stdout]\n"
+        "         running\n\n         [stderr]\n         Traceback (most recent call last):\n           File 'x', line 1\n"
+        "         ModuleNotFoundError: No module named 'nosuch'\n\nhint: This error likely indicates\n\n[tool.uv]\n"
+    )
+    assert (
+        decisive_line(said) == "Failed to build `tools @ file:///there`: ModuleNotFoundError: No module named 'nosuch'"
+    )
+    older = said.replace("error: F", "  × F").replace("  cause: The", "  ├─▶ The").replace("  cause: C", "  ╰─▶ C")
+    assert decisive_line(older) == decisive_line(said)
+    silent = "error: Failed to build `tools @ file:///there`\n  cause: The build backend returned an error\n\n         [stderr]\n"
+    assert decisive_line(silent) == "Failed to build `tools @ file:///there`"

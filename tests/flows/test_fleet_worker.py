@@ -26,11 +26,13 @@ from fleet.aws.objects import Objects
 from fleet.aws.parameters import Parameters
 from fleet.aws.queues import Queues
 from fleet.aws.session import Aws
-from fleet.evals.documents import EvalManifest, JobMessage, WorkerEvent, WorkerOrder
+from fleet.evals.documents import EnvironmentSpec, EvalManifest, JobMessage, WorkerEvent, WorkerOrder
 from fleet.evals.layout import Layout
 from fleet.evals.plan import make_manifest
+from fleet.evals.settings import pack_setting
 from flows.fleet_worker import fleet_worker
 from tests.bootstrap.metadata import FakeMetadata, serving
+from tests.checkouts import made
 from tests.job_environment import kit_environment, kit_request, kit_source
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(240)]
@@ -283,7 +285,7 @@ def test_a_parameter_that_holds_something_else_fails_the_run_at_once(room: Room)
     assert "doesn't hold a JSON object" in str(state.message)
     assert SECRET not in str(state.message)
     assert room.hear() == ["booted", "ended"]
-    assert str(room.heard[-1].detail["why"]).startswith("SecretUnreadable")
+    assert str(room.heard[-1].detail["why"]).startswith("fetch-secrets failed: parameter ")
 
 
 def test_a_damaged_source_fails_the_run_before_any_job_is_taken(
@@ -296,6 +298,24 @@ def test_a_damaged_source_fails_the_run_before_any_job_is_taken(
     state = _run_here(order)
     assert state.is_failed()
     assert "was overwritten or damaged" in str(state.message)
+    assert room.queues.depth(room.work).waiting == len(manifest.jobs)
+
+
+def test_a_setting_that_only_this_instance_cant_sync_fails_the_run_with_the_folder_named(
+    room: Room, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    order, manifest = room.order("plain", eval_config={"limit": 1})
+    checkout = made(
+        tmp_path / "tools", {"pyproject.toml": "[project]\nname='tools'\nversion='1'\ndependencies=['x y']\n"}
+    )
+    setting = pack_setting(checkout, tmp_path)
+    for archive in (setting.files, setting.git):
+        room.objects.put_artifact(LAYOUT, archive.path)
+    monkeypatch.setenv("FLEET_CACHE_DIR", str(tmp_path / "cache"))
+    environment = EnvironmentSpec(python="3.11", lock="", settings=[setting.spec])
+    state = _run_here(order.model_copy(update={"environment": environment}))
+    assert state.is_failed()
+    assert "the job environment can't be built (uv sync in .settings/tools): " in str(state.message)
     assert room.queues.depth(room.work).waiting == len(manifest.jobs)
 
 

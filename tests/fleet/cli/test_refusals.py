@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from fleet.local.preset import BUCKET
+from tests.checkouts import made
 from tests.cloud import CloudUnderTest, Finished, finish
 from tests.job_environment import KIT, kit_environment
 
@@ -118,6 +119,17 @@ def test_a_refused_request_calls_its_own_cloud_off(
 def test_this_machine_refuses_the_same(row: Refused, alone: Callable[..., Finished], tmp_path: Path) -> None:
     expect_refusal(alone(*row.arguments, "--backend", "local"), row)
     assert [path.name for path in tmp_path.rglob("*")] == ["scratch"]
+
+
+def test_a_setting_whose_sync_fails_ends_the_run_before_it_exists(
+    alone: Callable[..., Finished], tmp_path: Path
+) -> None:
+    checkout = made(
+        tmp_path / "tools", {"pyproject.toml": "[project]\nname='tools'\nversion='1'\ndependencies=['x y']\n"}
+    )
+    said = r"the job environment can't be built \(uv sync in \.settings/tools\): .* must be pep508"
+    row = Refused("setting that doesn't sync", said, ("--setting", str(checkout)))
+    expect_refusal(alone(*row.arguments, "--local-cloud"), row)
 
 
 @each
