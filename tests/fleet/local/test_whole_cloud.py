@@ -14,7 +14,9 @@ from typing import Any
 import boto3
 import httpx
 import pytest
+import yaml
 
+from fleet.account.definition import deployments_file
 from fleet.local import cloud, preset, state
 from fleet.local.cloud import LocalCloud
 from fleet.local.process_ref import wait_gone
@@ -72,7 +74,7 @@ def test_the_api_answers_with_everything_that_a_run_needs(up: LocalCloud) -> Non
     assert {name: pool["type"] for name, pool in pools.items()} == {"ec2": "ec2", "controllers": "process"}
     assert {pool["status"] for pool in pools.values()} == {"READY"}
     deployments = {one["name"]: one for one in prefect(up, "/deployments/filter", {})}
-    assert deployments.keys() == {"run-eval", "fleet-worker", "nightly"}
+    assert deployments.keys() == {one["name"] for one in yaml.safe_load(deployments_file().read_text())["deployments"]}
     for one in deployments.values():
         assert one["path"] is None or not Path(one["path"]).is_absolute(), "no path of this machine"
         assert not one["pull_steps"]
