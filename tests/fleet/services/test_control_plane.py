@@ -15,25 +15,14 @@ import httpx
 import pytest
 
 from fleet.account.template import template_text
-from fleet.aws.objects import Objects
 from fleet.aws.session import Aws
 from fleet.cache import cache_folder
-from fleet.evals.layout import Layout
+from fleet.cli.control_plane import OUTPUT, give_order
 from fleet.local import preset
 from fleet.local.disks import VOLUMES
 from fleet.local.faults import FaultKit
 from fleet.local.template import templates
-from fleet.pool.code import code_archive
-from fleet.services.control_plane import (
-    AUTH_PARAMETER,
-    PORT,
-    TAG,
-    ControlPlaneOrder,
-    account_of,
-    ensure_auth,
-    put_order,
-    user_data,
-)
+from fleet.services.control_plane import AUTH_PARAMETER, PORT, TAG, user_data
 from tests.cloud import ELEMENTS, Finished, finish, until
 from tests.fleet.local.conftest import Host, start_host
 from tests.session_manager_plugin import install
@@ -111,28 +100,9 @@ def prepare(host: Host) -> None:
     (data.parents[1] / "filesystem").write_text("ext4\n")
     templates(cache_folder()).copy_to(data / "prefect.db")
 
-    aws = Aws(preset.REGION)
-    code, layout = code_archive(), Layout("inspect-fleet")
-    objects = Objects(aws, preset.BUCKET)
-    sha256 = objects.put_artifact(layout, code)
-    assert ensure_auth(aws)
-    assert not ensure_auth(aws), "an auth string that is in use is never replaced"
-    account = {
-        "region": preset.REGION,
-        "bucket": preset.BUCKET,
-        "instance_profile": preset.PROFILE,
-        "image_parameter": preset.IMAGE_PARAMETER,
-    }
-    put_order(
-        aws,
-        ControlPlaneOrder(
-            volume=volume,
-            code=objects.uri(layout.artifact(sha256)),
-            code_sha256=sha256,
-            account=account_of(account),
-            log_folder=objects.uri(layout.instance_logs("control-plane")),
-        ),
-    )
+    outputs = {"Bucket": preset.BUCKET, "Prefix": "inspect-fleet", OUTPUT: volume}
+    account = {"region": preset.REGION, "bucket": preset.BUCKET, "instance_profile": preset.PROFILE}
+    assert give_order(Aws(preset.REGION), outputs, account)
 
 
 def launch(host: Host) -> str:
