@@ -193,7 +193,7 @@ class AccountStack:
         wanted = {name: now.parameters.get(name, default) for name, default in parameter_defaults().items()} | dict(
             chosen
         )
-        if now.exists and not mend and is_current(now, wanted):
+        if now.exists and not mend and is_current(now, chosen):
             return StackPlan()
         request: CreateChangeSetInputTypeDef = {
             "StackName": self.name,
@@ -205,6 +205,8 @@ class AccountStack:
         }
         if not now.exists:
             request["OnStackFailure"] = "DELETE"
+            # The bucket outlives its stack: a later one takes it in with what it holds.
+            request["ImportExistingResources"] = True
         elif mend:
             request["DeploymentMode"] = "REVERT_DRIFT"
         with calling("cloudformation", self._target):
@@ -314,9 +316,15 @@ class AccountStack:
         return first
 
 
-def is_current(now: StackState, wanted: Mapping[str, str]) -> bool:
+def wanted_parameters(now: StackState, chosen: Mapping[str, str]) -> dict[str, str]:
+    """All parameters of a change: as chosen, else as they are, else the template's defaults."""
+    kept = {name: now.parameters.get(name, default) for name, default in parameter_defaults().items()}
+    return {**kept, **chosen}
+
+
+def is_current(now: StackState, chosen: Mapping[str, str]) -> bool:
     """Whether the stack has this template's meaning and these parameters: CloudFormation need not be asked."""
-    same = all(now.parameters.get(name, "") == value for name, value in wanted.items())
+    same = all(now.parameters.get(name, "") == value for name, value in wanted_parameters(now, chosen).items())
     return same and bool(now.template) and meaning(now.template) == meaning(template_text())
 
 

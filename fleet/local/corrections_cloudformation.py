@@ -1,8 +1,7 @@
 """CloudFormation: loaded without the twenty services that no account's template names, and change sets that tell the truth.
 
-moto imports the models of every service that it can deploy, at each start. It knows no bucket policies (AWS::S3::BucketPolicy),
-gives a role none of its managed policies, forgets what a change set changed, and overlooks changes of parameters. Its S3 reads a
-bucket's policy without the conditions in it.
+moto imports the models of every service that it can deploy, at each start. It gives a role none of its managed policies, forgets
+what a change set changed, and overlooks changes of parameters and what somebody deletes past it. Buckets: `corrections_buckets`.
 """
 
 # ruff: noqa: SLF001  (moto's internals are what is corrected here)
@@ -12,19 +11,19 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
 import yaml
-from moto.core.common_models import CloudFormationModel
-from moto.iam.access_control import PermissionResult
+from moto.ec2.models import ec2_backends
 from moto.iam.models import Role, iam_backends
-from moto.s3.models import FakeBucket, s3_backends
+from moto.s3.models import s3_backends
 
 from fleet.local.corrections import replace
-from fleet.local.policy import Request, decide
+from fleet.local.corrections_buckets import correct_buckets
 
 UNUSED = (
     "apigateway",
@@ -53,56 +52,14 @@ UNUSED = (
 """Services of which moto's CloudFormation imports the models, only to know their resource types."""
 
 
-class BucketPolicy(CloudFormationModel):
-    """AWS::S3::BucketPolicy, which moto lacks."""
-
-    def __init__(self, bucket: str) -> None:
-        self.bucket = bucket
-
-    @property
-    def physical_resource_id(self) -> str:
-        """As AWS has it: the bucket's name."""
-        return self.bucket
-
-    @staticmethod
-    def cloudformation_name_type() -> str:
-        """Its property with a name: none."""
-        return ""
-
-    @staticmethod
-    def cloudformation_type() -> str:
-        """The type."""
-        return "AWS::S3::BucketPolicy"
-
-    @classmethod
-    def create_from_cloudformation_json(
-        cls, resource_name: str, cloudformation_json: Any, account_id: str, region_name: str, **_: Any
-    ) -> BucketPolicy:
-        """Put it."""
-        properties = cloudformation_json["Properties"]
-        document = json.dumps(properties["PolicyDocument"]).encode()
-        s3_backends[account_id]["aws"].put_bucket_policy(properties["Bucket"], document)
-        return cls(properties["Bucket"])
-
-    @classmethod
-    def update_from_cloudformation_json(
-        cls, original_resource: Any, new_resource_name: str, cloudformation_json: Any, account_id: str, region_name: str
-    ) -> BucketPolicy:
-        """Put another in its place."""
-        return cls.create_from_cloudformation_json(new_resource_name, cloudformation_json, account_id, region_name)
-
-    @classmethod
-    def delete_from_cloudformation_json(
-        cls, resource_name: str, cloudformation_json: Any, account_id: str, region_name: str
-    ) -> None:
-        """Remove it."""
-        s3_backends[account_id]["aws"].delete_bucket_policy(resource_name)
+reverting: ContextVar[bool] = ContextVar("reverting", default=False)
+"""Whether the change set that is being made reverts drift."""
 
 
 def correct_cloudformation() -> None:
     """Load it and put the corrections in place, once."""
     _correct_roles()
-    _correct_bucket_policies()
+    correct_buckets()
     with _stand_ins():
         models: Any = importlib.import_module("moto.cloudformation.models")
     utils: Any = importlib.import_module("moto.cloudformation.utils")
@@ -119,9 +76,23 @@ def correct_cloudformation() -> None:
     def parse_own(self: Any) -> None:
         self.template_dict = parse_template(self.template)
 
+    def has_parameters(self: Any, other: Mapping[str, Any]) -> bool:
+        """Defaults that are said aloud are no other parameters."""
+        known = self.resource_map.resolved_parameters
+        return all(str(known.get(name)) == str(value) for name, value in other.items())
+
+    def has_template(self: Any, other: str) -> bool:
+        """Who asks to revert drift has another template where something is gone."""
+        same: bool = parse_template(self.template) == parse_template(other)
+        return same and not (reverting.get() and gone(self))
+
     def diff(self: Any) -> list[Any]:
-        """A resource changes too when a parameter that it refers to does."""
-        found = self.stack.resource_map.build_resource_diff(self.template_dict, self.parameters)
+        """A resource changes too when a parameter that it refers to does; one that is gone is added, where drift is reverted."""
+        resources = self.stack.resource_map
+        resources.input_parameters = {name: str(value) for name, value in resources.resolved_parameters.items()}
+        found = resources.build_resource_diff(self.template_dict, self.parameters)
+        self.gone = gone(self.stack) if reverting.get() else []
+        found["Add"] += self.gone
         kinds = {**self.stack.template_dict.get("Resources", {}), **self.template_dict["Resources"]}
         return [
             models.Change(action=action, logical_resource_id=name, resource_type=kinds[name]["Type"])
@@ -131,15 +102,54 @@ def correct_cloudformation() -> None:
 
     def apply(self: Any) -> None:
         """Afterwards the stack has the new template, parameters and outputs, which the next change set is compared with."""
-        carry_out(self)
         stack = self.stack
+        for name in self.gone:
+            resources = stack.resource_map
+            resources._parsed_resources.pop(name, None)
+            _ = resources[name]  # moto's way to make one
+        carry_out(self)
         stack.template, stack.parameters = self.template, self.parameters
         stack._parse_template()
         stack.output_map = stack._create_output_map()
 
-    replace(models.Stack, parse_template=staticmethod(parse_template))
+    def create_change_set(self: Any) -> Any:
+        token = reverting.set(self._get_param("DeploymentMode") == "REVERT_DRIFT")
+        try:
+            return ask(self)
+        finally:
+            reverting.reset(token)
+
+    responses: Any = importlib.import_module("moto.cloudformation.responses")
+    ask = replace(responses.CloudFormationResponse, create_change_set=create_change_set)["create_change_set"]
+    replace(
+        models.Stack,
+        parse_template=staticmethod(parse_template),
+        has_parameters=has_parameters,
+        has_template=has_template,
+    )
     replace(models.ChangeSet, _parse_template=parse_own, diff=diff)
     carry_out = replace(models.ChangeSet, apply=apply)["apply"]
+
+
+def gone(stack: Any) -> list[str]:
+    """The resources of a stack that aren't there any more, by their logical ids."""
+    iam, s3 = iam_backends[stack.account_id]["aws"], s3_backends[stack.account_id]["aws"]
+    groups = ec2_backends[stack.account_id][stack.region_name].groups
+    there: dict[str, Callable[[Any], bool]] = {
+        "AWS::EC2::SecurityGroup": lambda one: any(one.id in known for known in groups.values()),
+        "AWS::IAM::InstanceProfile": lambda one: any(one is known for known in iam.instance_profiles.values()),
+        "AWS::IAM::ManagedPolicy": lambda one: one.arn in iam.managed_policies,
+        "AWS::IAM::Role": lambda one: any(one is known for known in iam.roles.values()),
+        "AWS::S3::Bucket": lambda one: one.name in s3.buckets,
+        "AWS::S3::BucketPolicy": lambda one: one.bucket in s3.buckets and s3.buckets[one.bucket].policy is not None,
+    }
+    return [
+        name
+        for name in stack.template_dict.get("Resources", {})
+        if (one := stack.resource_map._parsed_resources.get(name)) is not None
+        and (test := there.get(stack.template_dict["Resources"][name]["Type"])) is not None
+        and not test(one)
+    ]
 
 
 def _correct_roles() -> None:
@@ -158,23 +168,6 @@ def _correct_roles() -> None:
 
     own = Role.create_from_cloudformation_json
     replace(Role, put_policy=put_policy, create_from_cloudformation_json=create)
-
-
-def _correct_bucket_policies() -> None:
-    results = {
-        "allowed": PermissionResult.PERMITTED,
-        "denied": PermissionResult.DENIED,
-        "not allowed": PermissionResult.NEUTRAL,
-    }
-
-    def get_permission(self: FakeBucket, action: str, resource: str) -> PermissionResult:
-        """With conditions. The emulator's plain HTTP stands for HTTPS: it never leaves this machine."""
-        if self.policy is None:
-            return PermissionResult.NEUTRAL
-        request = Request(action, resource, {"aws:securetransport": ("true",)})
-        return results[decide([self.policy.decode()], request)]
-
-    replace(FakeBucket, get_permission=get_permission)
 
 
 @contextmanager
