@@ -21,6 +21,7 @@ COMMANDS = {
     "connect": ("fleet.cli.connect:connect", "Bring the control plane's Prefect UI and API to this machine."),
     "local": ("fleet.cli.local:local", "Emulate AWS and Prefect on this machine: up, down, status."),
     "run": ("fleet.cli.run:run", "Run Inspect evals on a fleet, or on this machine."),
+    "setup": ("fleet.cli.setup:setup", "Make what evals need in AWS and Prefect, or check it."),
 }
 """Where each subcommand is, and its line in the help: the help must not import what only the command needs."""
 
