@@ -103,6 +103,7 @@ def _change(aws: Aws, stack: AccountStack, chosen: Mapping[str, str], *, yes: bo
     from fleet.account.change import AccountChange, change_server, expected_values, look_at_server, plan_stack
     from fleet.account.check import block_values
     from fleet.account.definition import deployments_file
+    from fleet.cli.control_plane import OUTPUT, give_order
 
     url, definition = _api(), deployments_file()
     state, plan, unmended = plan_stack(aws, stack, chosen)
@@ -124,7 +125,9 @@ def _change(aws: Aws, stack: AccountStack, chosen: Mapping[str, str], *, yes: bo
         values = block_values(aws.region, state)
         wanted, idle = asyncio.run(look_at_server(url, values, definition))
         asyncio.run(change_server(url, wanted, values, definition))
-    notes = _notes(url, idle, unmended)
+    has_plane = OUTPUT in state.outputs
+    plane = give_order(aws, state.outputs, block_values(aws.region, state)) if has_plane else []
+    notes = [*plane, *_notes(url, idle, unmended, has_plane=has_plane)]
     document: dict[str, Any] = {
         "region": aws.region,
         "stack": stack.name,
@@ -135,7 +138,7 @@ def _change(aws: Aws, stack: AccountStack, chosen: Mapping[str, str], *, yes: bo
         "notes": notes,
     }
     _tell(document, as_json=as_json)
-    return INCOMPLETE if unmended or not url else 0
+    return INCOMPLETE if unmended or not (url or has_plane) else 0
 
 
 def _show(change: AccountChange, *, to_stderr: bool) -> None:
@@ -151,13 +154,13 @@ def _approve(changes: int, *, yes: bool) -> None:
     click.confirm("Change this?", abort=True, err=True)
 
 
-def _notes(url: str | None, idle: Sequence[str], unmended: Sequence[Finding]) -> list[str]:
+def _notes(url: str | None, idle: Sequence[str], unmended: Sequence[Finding], *, has_plane: bool) -> list[str]:
     notes = [
         f"{one.what}: {one.detail}; {one.why}. CloudFormation offers no change that mends it: delete the stack, whose bucket "
         "stays, and run `fleet setup` again"
         for one in unmended
     ]
-    if not url:
+    if not url and not has_plane:  # a control plane makes them itself, at each boot
         notes.append(
             "no Prefect API is configured, so pools, blocks and deployments were left: set PREFECT_API_URL (or use "
             "`prefect cloud login`, or `fleet connect -- fleet setup`), then run `fleet setup` again"
