@@ -77,7 +77,7 @@ PERMISSIONS: Mapping[Role, tuple[Permission, ...]] = {
             "ec2:DescribeInstanceTypes": "check that the image fits the instance types",
             "ec2:DescribeInstances": "watch instances, and find them again after a restart",
             "ec2:RunInstances": "launch instances",
-            "ec2:CreateTags": "tag instances and volumes as they are launched, so that they are found again",
+            "ec2:CreateTags": "tag instances and volumes, so that they are found again and know their flow run",
             "iam:PassRole": "give instances the worker role",
             "ec2:TerminateInstances": "end instances, above all those of a cancelled run",
         },
@@ -101,6 +101,10 @@ PERMISSIONS: Mapping[Role, tuple[Permission, ...]] = {
             ),
             "ec2:CreateFleet": ("choose spot capacity by price and depth", "candidates are asked one by one"),
             "ec2:CreateLaunchTemplate": ("choose spot capacity by price and depth", "candidates are asked one by one"),
+            "ec2:DeleteLaunchTemplate": (
+                "remove the launch templates of spot instances",
+                "they stay in the account, free of charge",
+            ),
             "iam:CreateServiceLinkedRole": (
                 "launch the first spot instance of an account",
                 "an administrator makes that role once",

@@ -196,6 +196,8 @@ def resource_of(action: str, region: str, who: Caller, scope: Scope) -> str:
             return f"{account}:::{scope.bucket or f'inspect-fleet-{who.account}-{region}'}"
         case "ec2" if name == "TerminateInstances":
             return f"{account}:{region}:{who.account}:instance/*"
+        case "ec2" if name == "DeleteLaunchTemplate":
+            return f"{account}:{region}:{who.account}:launch-template/*"
         case "ec2" if name == "CreateSecurityGroup":
             return f"{account}:{region}:{who.account}:security-group/*"
         case _:

@@ -14,17 +14,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.aws.failures import AwsRefused, Denied, calling
+from fleet.aws.failures import AwsRefused, calling
 from fleet.aws.identity import Caller
 from fleet.aws.images import UNKNOWN_PARAMETER
 from fleet.aws.permissions import Finding, Outcome, Role, outcome_of, permission
-from fleet.aws.queues import GONE, NO_TARGET
+from fleet.aws.queues import GONE, LAPSED, NO_TARGET
 from fleet.aws.session import Aws
 
 NAME = "preflight"
 """Last part of the names that are asked about: nothing of that name is ever made."""
 QUEUE = f"inspect-fleet-{NAME}"
 NO_TEMPLATE = frozenset({"InvalidLaunchTemplateId.NotFound", "InvalidLaunchTemplateName.NotFoundException"})
+NOT_SHARED = "AuthFailure"
+"""What EC2 says of an image, snapshot or subnet that another account doesn't share: nothing that a policy here could give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +142,9 @@ def _try_launch(aws: Aws, launch: Mapping[str, Any], left_out: set[str]) -> tupl
     try:
         with calling("ec2"):
             aws.ec2_once.run_instances(**arguments, DryRun=True)
-    except Denied as denied:
-        # AWS's own list of codes for "may not"; among them is one for an image or a subnet that isn't shared.
-        return Outcome.MISSING, said(denied)
     except AwsRefused as refusal:
-        return outcome_of(refusal.code), said(refusal)
+        outcome = Outcome.REFUSED if refusal.code == NOT_SHARED else outcome_of(refusal.code)
+        return outcome, said(refusal)
     return Outcome.ALLOWED, ""
 
 
@@ -199,7 +199,7 @@ def _queue_probes(aws: Aws, who: Caller) -> list[Probe]:
         ),
         Probe("sqs:SendMessage", lambda: sqs.send_message(QueueUrl=url, MessageBody=NAME), GONE),
         Probe("sqs:ReceiveMessage", lambda: sqs.receive_message(QueueUrl=url, WaitTimeSeconds=0), GONE),
-        Probe("sqs:DeleteMessage", lambda: sqs.delete_message(QueueUrl=url, ReceiptHandle=NAME), GONE),
+        Probe("sqs:DeleteMessage", lambda: sqs.delete_message(QueueUrl=url, ReceiptHandle=NAME), GONE | LAPSED),
         Probe("sqs:DeleteQueue", lambda: sqs.delete_queue(QueueUrl=url), GONE),
     ]
 
