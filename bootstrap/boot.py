@@ -33,6 +33,10 @@ CREDENTIALS = {
 }
 """Environment: the SSM parameter that holds a key of Prefect Cloud, or a server's auth string; and by which variable Prefect takes
 each. A server of one's own takes no key, and Prefect Cloud no auth string. Neither set: the API asks for nothing."""
+FLOW_RUN_TAG = "FLEET_FLOW_RUN_TAG"
+"""Environment: the key of this instance's own tag that holds the id of its flow run. Unset: PREFECT__FLOW_RUN_ID is set already."""
+TAG_SECONDS = 120
+"""The pool worker writes that tag within seconds of the launch; one that is gone by now never will."""
 TAIL_LINES = 20
 FORWARD_AFTER = 0.5
 """Seconds before a signal is passed on: an operating system that stops has told the child as well, and a child that is
@@ -56,6 +60,20 @@ class ApiCredentialUnreadable(FleetError):
         return (
             f"the credential for the Prefect API in the parameter {self.parameter} can't be read: {self.why}. Does it "
             "exist in this region, and may the instance's role read it?"
+        )
+
+
+class FlowRunUnknown(FleetError):
+    """This instance's tag never said which flow run it is for."""
+
+    tag: str
+    why: str
+
+    def message(self) -> str:
+        """One line: which tag, what was seen, who writes it."""
+        return (
+            f"no flow run for this instance: its tag {self.tag} isn't in its metadata after {TAG_SECONDS} s ({self.why}). The "
+            "pool worker writes it right after the launch; it was stopped then, or lacks ec2:CreateTags"
         )
 
 
@@ -115,10 +133,11 @@ def boot(
     code = 1
     try:
         try:
-            instance = (metadata or Metadata()).instance_id()
+            metadata = metadata or Metadata()
+            instance = metadata.instance_id()
             log.say(f"instance {instance} boots")
-            code = _run(command, _environment(instance, client_of, sleep), log)
-        except (InstanceUnknown, ApiCredentialUnreadable) as error:
+            code = _run(command, _environment(instance, metadata, client_of, sleep), log)
+        except (InstanceUnknown, FlowRunUnknown, ApiCredentialUnreadable) as error:
             log.say(f"fatal: {error}")
         except OSError as error:  # the command isn't there, or may not be run
             log.say(f"fatal: {command[0]} can't be started: {error}")
@@ -140,13 +159,32 @@ def _end(number: int, _frame: object) -> None:
     raise SystemExit(128 + number)
 
 
-def _environment(instance: str, client_of: ClientOf, sleep: Callable[[float], None]) -> dict[str, str]:
-    """The child's environment: ours, the mark of boot, who we are, and the API's credential. It is nowhere else."""
+def _environment(
+    instance: str, metadata: Metadata, client_of: ClientOf, sleep: Callable[[float], None]
+) -> dict[str, str]:
+    """The child's environment: ours, the mark of boot, who we are, our flow run, and the API's credential. It is nowhere else."""
     env = {**os.environ, MARK: mark(), "FLEET_INSTANCE_ID": instance, "PYTHONUNBUFFERED": "1"}
+    if tag := os.environ.get(FLOW_RUN_TAG):
+        env["PREFECT__FLOW_RUN_ID"] = _flow_run(metadata, tag, sleep)
     for told, variable in CREDENTIALS.items():
         if parameter := os.environ.get(told):
             env[variable] = secret_parameter(parameter, client_of, sleep)
     return env
+
+
+def _flow_run(metadata: Metadata, tag: str, sleep: Callable[[float], None]) -> str:
+    """The flow run that our own tag names. FlowRunUnknown: it isn't there after TAG_SECONDS."""
+    why = "it was not asked for"
+    for waited in range(0, TAG_SECONDS + 1, 2):
+        if waited:
+            sleep(2)
+        try:
+            if found := (metadata.get(f"tags/instance/{tag}") or "").strip():
+                return found
+            why = "the service knows no such tag"
+        except OSError as error:
+            why = f"the service answers: {error}"
+    raise FlowRunUnknown(tag=tag, why=why)
 
 
 def secret_parameter(parameter: str, client_of: ClientOf, sleep: Callable[[float], None]) -> str:

@@ -1,18 +1,18 @@
 """Where an instance may be launched, and what a refused launch means.
 
-Decides only: `fleet.aws.instances` carries it out. A refusal is classed by its EC2 error code and by nothing else; a code
+Decides only: `fleet.aws.hunt` carries it out. A refusal is classed by its EC2 error code and by nothing else; a code
 that no set names ends the hunt, because a retry we can't explain is a bill we can't explain.
 """
 
 from __future__ import annotations
 
 import enum
-import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fleet.aws.failures import NO_ANSWER, THROTTLED
+from fleet.aws.advice import advice
+from fleet.aws.failures import DENIED, NO_ANSWER, THROTTLED
 from fleet.errors import FleetError
 
 Market = Literal["on-demand", "spot"]
@@ -44,8 +44,19 @@ OVER_QUOTA = frozenset(
 )
 """The account's own limit. Limits count by family and market, so that another candidate may be within its own."""
 
+SHRINKING = OVER_QUOTA | {"InsufficientFreeAddressesInSubnet"}
+"""Refusals of the count: EC2 refuses all of a request that goes over a limit, where fewer would be within it."""
+
 NOT_OFFERED = frozenset({"Unsupported", "UnsupportedInstanceTypeOnOutpost"})
 """The zone of this subnet doesn't have the type."""
+
+FLEET_UNFIT = DENIED | {
+    "InvalidAction",
+    "InvalidFleetConfig",
+    "UnsupportedOperation",
+    "UnknownParameter",
+}
+"""Refusals of CreateFleet or of a launch template that RunInstances may not share: the places are asked one by one then."""
 
 SERVER_TROUBLE = frozenset(
     {
@@ -61,6 +72,15 @@ SERVER_TROUBLE = frozenset(
 )
 """EC2's own fault. An answer without a readable body has its HTTP status as its code."""
 
+NOT_SEEN_YET = frozenset(
+    {
+        "InvalidLaunchTemplateId.NotFound",
+        "InvalidLaunchTemplateName.NotFoundException",
+        "InvalidLaunchTemplateId.VersionNotFound",
+    }
+)
+"""What was made a moment ago isn't known everywhere in EC2 yet."""
+
 IN_DOUBT = NO_ANSWER | SERVER_TROUBLE
 """After these an instance may have been launched all the same: the same token asks for the same one again."""
 
@@ -75,7 +95,7 @@ class Next(enum.Enum):
 
 MEANING: dict[str, Next] = {
     **dict.fromkeys(OUT_OF_CAPACITY | OVER_QUOTA | NOT_OFFERED, Next.CANDIDATE),
-    **dict.fromkeys(THROTTLED | IN_DOUBT, Next.SAME_LATER),
+    **dict.fromkeys(THROTTLED | IN_DOUBT | NOT_SEEN_YET, Next.SAME_LATER),
 }
 
 
@@ -100,16 +120,6 @@ def candidates(instance_types: Iterable[str], subnets: Iterable[str], market: Ma
     markets: tuple[Market, ...] = ("spot", "on-demand") if market == "spot" else ("on-demand",)
     kinds = list(dict.fromkeys(instance_types))
     return tuple(Candidate(kind, place, on) for on in markets for kind in kinds for place in places)
-
-
-def client_token(attempt: str, candidate: Candidate) -> str:
-    """The idempotency token of one candidate of one attempt: 64 characters, EC2's limit.
-
-    Each candidate has its own: EC2 refuses a token that comes back with other parameters, for ever. `attempt` is new each
-    time a flow run is submitted, else a second attempt would be answered with the first one's dead instance.
-    """
-    parts = "\0".join((attempt, candidate.instance_type, candidate.subnet or "", candidate.market))
-    return hashlib.sha256(parts.encode()).hexdigest()
 
 
 FIRST_WAIT_S = 1.0
@@ -161,11 +171,16 @@ class NoCapacity(LaunchFailed):
     """Every candidate was refused for want of capacity or quota: give more types or subnets, or try later."""
 
     def message(self) -> str:
-        """What was tried, as a table."""
+        """What was tried, as a table, and for each kind of answer what helps."""
         count = len(self.refusals)
+        helps = dict.fromkeys(
+            advice(refusal.code, refusal.why, self.region, refusal.candidate.instance_type, refusal.candidate.market)
+            for refusal in self.refusals
+            if refusal.code in OVER_QUOTA
+        )
         return (
             f"no capacity in {self.region}: {'the only candidate was' if count == 1 else f'all {count} candidates were'} "
-            f"refused. More instance types or subnets give more candidates.\n{table(self.refusals)}"
+            f"refused. {' '.join((*helps, 'More instance types or subnets give more candidates.'))}\n{table(self.refusals)}"
         )
 
 
@@ -176,7 +191,9 @@ class LaunchRefused(LaunchFailed):
         """The answer that ended the hunt, and what was tried before it."""
         last = self.refusals[-1]
         before = f"\nTried:\n{table(self.refusals)}" if len(self.refusals) > 1 else ""
-        return f"EC2 in {self.region} refused to launch {last.candidate.instance_type}: {last.code}: {last.why}{before}"
+        helps = advice(last.code, last.why, self.region, last.candidate.instance_type, last.candidate.market)
+        said = f"{last.code}: {last.why}" if last.why else last.code
+        return f"EC2 in {self.region} refused to launch {last.candidate.instance_type}: {said}. {helps}{before}"
 
 
 class LaunchTooSlow(LaunchFailed):

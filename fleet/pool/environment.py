@@ -110,19 +110,24 @@ def instance_environment(
     *,
     plain: Mapping[str, str | None],
     api_url: str | None,
-    flow_run_id: str,
+    flow_run_id: str | None,
     region: str,
+    flow_run_tag: str | None = None,
     code: str | None = None,
     code_sha256: str | None = None,
     log_folder: str | None = None,
     api_key_parameter: str | None = None,
     api_auth_parameter: str | None = None,
 ) -> dict[str, str]:
-    """All that an instance is told, by name; what isn't set is left out. `plain` may name another Prefect API address."""
+    """All that an instance is told, by name; what isn't set is left out. `plain` may name another Prefect API address.
+
+    Which flow run it is for it is told by `flow_run_id`, or by `flow_run_tag`: the key of its own tag that will hold the id.
+    """
     told: Iterable[tuple[str, str | None]] = (
         ("PREFECT_API_URL", api_url),
         *plain.items(),
         ("PREFECT__FLOW_RUN_ID", flow_run_id),
+        ("FLEET_FLOW_RUN_TAG", flow_run_tag),
         ("AWS_DEFAULT_REGION", region),
         ("FLEET_REGION", region),
         ("FLEET_CODE", code),

@@ -13,8 +13,7 @@ import datetime
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import anyio
@@ -27,89 +26,20 @@ from fleet.aws.session import Aws
 from fleet.pool import boot_log
 from fleet.pool.order import FLOW_RUN_TAG, POOL_TAG
 from fleet.pool.settings import PoolSettings
-from fleet.pool.verdict import Limits, RunPhase, Settle, Sight, Verdict, verdict
+from fleet.pool.verdict import OVER_PHASES, Limits, RunPhase, Settle, Sight, Verdict, verdict
+from fleet.pool.watched import EVER, Host, Runs, Terms, Watched
 
 if TYPE_CHECKING:
-    import logging
-
-    from prefect.client.schemas.objects import FlowRun
-    from prefect.logging.loggers import LoggingAdapter
-
     from fleet.pool.run_states import RunView
-
-    Logger = logging.Logger | LoggingAdapter
+    from fleet.pool.watched import Logger
 
 COMPLAIN_EVERY_S = 60.0
 """The same trouble is logged once a minute, not at each look."""
+UNCLAIMED_S = 180.0
+"""Beyond the launch deadline, how long an instance may lack the tag with its flow run: whoever launched it had time to write it
+and to clean up, and the instance itself waits for less."""
 AT_WORK = frozenset({RunPhase.SUBMITTING, RunPhase.PENDING, RunPhase.ACTIVE})
 """Where a flow run needs the instance that it has."""
-EVER = datetime.datetime.min.replace(tzinfo=datetime.UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """How one instance is watched."""
-
-    aws: Aws
-    boot_seconds: float
-    log_folder: str | None = None
-
-
-@dataclass(eq=False, slots=True)
-class Watched:
-    """One instance, the flow run it works for, and what was seen of them."""
-
-    run_id: UUID
-    instance_id: str
-    terms: Terms
-    born: float
-    """When it was launched, by the observer's clock."""
-    launched_at: datetime.datetime = EVER
-    """The same by EC2's clock; EVER where only the flow run's record names it."""
-    adopted: bool = False
-    superseded: bool = False
-    settled: Settle | None = None
-    """The state that was set for its end."""
-    settled_why: str = ""
-    missing_since: float | None = None
-    over_since: float | None = None
-    done: anyio.Event = field(default_factory=anyio.Event)
-    """Set when nothing is left to watch: the instance is gone, and the flow run is where it belongs."""
-
-
-class Runs(Protocol):
-    """Flow runs (`RunStates`, or a fake)."""
-
-    async def read(self, ids: Sequence[UUID]) -> dict[UUID, RunView]:
-        """These flow runs, by id; those that Prefect doesn't know are left out."""
-
-    async def at_work(self, pool: str) -> list[RunView]:
-        """The flow runs of a work pool that may have an instance."""
-
-    async def crash(self, run_id: UUID, why: str) -> bool:
-        """Set Crashed with the reason. Whether it is Crashed by this call."""
-
-    async def cancel(self, run_id: UUID, why: str) -> bool:
-        """Set Cancelled. Whether it is Cancelled by this call."""
-
-    async def record(self, run_id: UUID, infrastructure: str) -> None:
-        """Write down on the flow run what it runs on."""
-
-
-class Host(Protocol):
-    """The pool worker, as far as its observer needs it."""
-
-    def pool(self) -> tuple[str, str] | None:
-        """Id and name of the work pool; None before the first word with Prefect's server."""
-
-    async def home(self) -> Sequence[Aws]:
-        """Where strangers with this pool's tag are looked for, whether or not anything runs there."""
-
-    async def terms(self, run: FlowRun | None, region: str) -> Terms:
-        """How an adopted instance is watched."""
-
-    def log_of(self, run: FlowRun) -> Logger:
-        """The log of a flow run."""
 
 
 class Observer:
@@ -129,7 +59,7 @@ class Observer:
         self._host, self._runs, self._settings, self._log = host, runs, settings, log
         self._ec2_of, self._clock, self._now = ec2_of, clock, now
         self._watches: dict[str, Watched] = {}
-        self._launching: dict[UUID, int] = {}
+        self._launching: dict[UUID, list[anyio.CancelScope]] = {}
         self._home: Sequence[Aws] = ()
         self._next_sweep = float("-inf")
         self._complained: dict[str, float] = {}
@@ -142,15 +72,19 @@ class Observer:
         return frozenset(self._watches)
 
     @contextmanager
-    def launching(self, run_id: UUID) -> Iterator[None]:
-        """While an instance of this flow run is launched: it is no stranger, and older ones of the run have to go."""
+    def launching(self, run_id: UUID) -> Iterator[anyio.CancelScope]:
+        """While an instance of this flow run is launched: it is no stranger, and older ones of the run have to go.
+
+        The launch is to happen in the scope that this gives: it is cancelled as soon as the flow run needs no instance.
+        """
         for watch in self._watches.values():
             watch.superseded = watch.superseded or watch.run_id == run_id
-        self._launching[run_id] = self._launching.get(run_id, 0) + 1
+        scope = anyio.CancelScope()
+        self._launching.setdefault(run_id, []).append(scope)
         try:
-            yield
+            yield scope
         finally:
-            self._launching[run_id] -= 1
+            self._launching[run_id].remove(scope)
             if not self._launching[run_id]:
                 del self._launching[run_id]
 
@@ -199,7 +133,10 @@ class Observer:
         seen = await self._describe(scopes, pool[0])
         strangers = self._strangers(seen)
         asked = {*(watch.run_id for watch in self._watches.values()), *(run_id for run_id, _ in strangers)}
-        views = await self._runs.read(list(asked))
+        launching = list(self._launching)
+        views = await self._runs.read(list({*asked, *launching}))
+        self._give_up([run_id for run_id in launching if run_id not in views or views[run_id].phase in OVER_PHASES])
+        await self._end_unclaimed(seen)
         await self._adopt(strangers, views)
         if sweep:
             await self._adopt_recorded(pool[1], {run_id for run_id, _ in strangers})
@@ -223,6 +160,33 @@ class Observer:
             for aws in scopes:
                 group.start_soon(one, aws)
         return seen
+
+    def _give_up(self, unwanted: Iterable[UUID]) -> None:
+        """Stop the launches for flow runs that have ended, or whose end was asked for."""
+        for run_id in unwanted:
+            for scope in self._launching.get(run_id, []):
+                scope.cancel()
+
+    async def _end_unclaimed(self, seen: Mapping[Aws, Mapping[str, Instance]]) -> None:
+        """Terminate what a pool worker launched and never said what for: it was killed in between."""
+        oldest = self._now() - datetime.timedelta(seconds=self._settings.launch_seconds + UNCLAIMED_S)
+        for aws, instances in seen.items():
+            unclaimed = [
+                instance.id
+                for instance in instances.values()
+                if not instance.leaving
+                and instance.id not in self._watches
+                and _uuid(instance.tags.get(FLOW_RUN_TAG, "")) is None
+                and instance.launched_at < oldest
+            ]
+            if not unclaimed:
+                continue
+            try:
+                await anyio.to_thread.run_sync(self._ec2_of(aws).terminate, unclaimed)
+            except AwsRefused as refused:
+                self._complain(f"the end of instances in {aws.region}", refused)
+            else:
+                self._log.warning("Terminated %s: launched for this pool, but for no flow run", ", ".join(unclaimed))
 
     # Adoption
 

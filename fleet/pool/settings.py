@@ -38,6 +38,8 @@ class PoolSettings:
     """How long EC2 may leave an instance out of its answers before it counts as gone."""
     launch_seconds: float = 300.0
     """How long one launch may wait for EC2 to stop throttling."""
+    gather_seconds: float = 0.3
+    """How long a launch waits for others of the same shape, to be asked for together."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> PoolSettings:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from fleet.aws.advice import WITHOUT_A_KEY
 from fleet.aws.instances import Instance
 
 STOPPED = frozenset({"stopping", "stopped"})
@@ -34,7 +35,12 @@ OUTSIDE = {
     "Client.InstanceTerminated": "it was terminated",
     "Client.UserInitiatedShutdown": "it was terminated from outside",
     "Client.InstanceInitiatedShutdown": "it powered itself off before the flow run had ended",
-    "Client.InternalError": "EC2 couldn't start it; the key of an encrypted volume is the usual cause",
+    **dict.fromkeys(
+        WITHOUT_A_KEY,
+        "EC2 couldn't start it, for want of the key of its encrypted volume: the KMS key that EBS uses by default in the region "
+        "must be enabled, and the pool worker's identity allowed kms:CreateGrant, kms:Decrypt and "
+        "kms:GenerateDataKeyWithoutPlaintext",
+    ),
     "Client.VolumeLimitExceeded": "the account's limit of volumes was reached",
     "Client.InvalidSnapshot.NotFound": "a snapshot of its image is missing",
 }
@@ -53,6 +59,10 @@ class RunPhase(enum.Enum):
     FINAL = "completed or failed"
     RELEASED = "suspended, or scheduled for a launch to come: it needs this instance no more"
     DELETED = "Prefect doesn't know it"
+
+
+OVER_PHASES = frozenset({RunPhase.CANCELLING, RunPhase.CANCELLED, RunPhase.CRASHED, RunPhase.FINAL, RunPhase.DELETED})
+"""Where a flow run has no use for an instance that is still being launched for it."""
 
 
 def run_phase(kind: str | None, name: str, *, rescheduled: bool, suspended: bool) -> RunPhase:

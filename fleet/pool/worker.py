@@ -1,7 +1,7 @@
 """The pool worker of work pools of type `ec2`: every flow run on an EC2 instance of its own.
 
-Launching is `fleet.aws.instances`, watching is `observer`, deciding is `verdict`; this class joins them to Prefect. What it
-launches is recorded or gone; what is recorded is watched until it ends, by this process or by the next one.
+Launching is `launch_desk`, watching is `observer`, deciding is `verdict`; this class joins them to Prefect. What it launches is
+recorded or gone; what is recorded is watched until it ends, by this process or by the next one.
 """
 
 from __future__ import annotations
@@ -24,24 +24,26 @@ from prefect.workers.base import BaseWorker, BaseWorkerResult
 
 from fleet.aws.capacity import Candidate
 from fleet.aws.failures import AwsRefused, Denied
-from fleet.aws.identity import caller
+from fleet.aws.hypervisors import Hypervisors
+from fleet.aws.identity import Caller, caller
 from fleet.aws.images import WorkerImage, check_image
-from fleet.aws.instances import Instance, Instances, LaunchOrder, launch
+from fleet.aws.instances import Instance, Instances, LaunchOrder
 from fleet.aws.network import Network, Networks
 from fleet.aws.preflight import Preflights, launch_scope, require
 from fleet.aws.probes import Scope
 from fleet.aws.session import Aws
 from fleet.errors import FleetError
 from fleet.pool.access import Access
-from fleet.pool.observer import Observer, Terms, Watched
-from fleet.pool.order import POOL_TAG, check, make_order
+from fleet.pool.launch_desk import LaunchDesk
+from fleet.pool.observer import Observer
+from fleet.pool.order import POOL_TAG, check, make_order, own_tags
+from fleet.pool.recent import Recent
 from fleet.pool.run_states import RunStates, view_of
 from fleet.pool.settings import PoolSettings
 from fleet.pool.variables import IMAGE_PARAMETER, EC2JobConfiguration, EC2Variables
-from fleet.pool.verdict import RunPhase
+from fleet.pool.verdict import OVER_PHASES
+from fleet.pool.watched import Terms, Watched
 
-LAUNCHES_AT_ONCE = 4
-"""Launches that ask EC2 at the same time: RunInstances is throttled by account, and they all draw on one bucket."""
 LAST_WORDS_S = 30.0
 """Seconds that a cancelled launch may take to remove its instance and say so."""
 NOTHING = "none"
@@ -82,14 +84,20 @@ class EC2Worker(BaseWorker[EC2JobConfiguration, EC2Variables, EC2WorkerResult]):
         self._networks = Networks()
         self._preflights = Preflights()
         self._runs = RunStates(lambda: self.client)
-        self._gate: anyio.CapacityLimiter | None = None
+        self._hypervisors = Hypervisors()
+        self._images: Recent[WorkerImage] = Recent()
+        self._callers: Recent[Caller] = Recent()
+        self._desk = LaunchDesk(
+            self._tasks,
+            deadline_seconds=self._settings.launch_seconds,
+            window_seconds=self._settings.gather_seconds,
+        )
         self.observer = Observer(self, self._runs, self._settings, self._logger)
 
     async def setup(self) -> None:
         """As Prefect does it; then the watch begins, over what an earlier pool worker left as well."""
         await super().setup()
-        assert self._runs_task_group is not None  # noqa: S101  setup has made it
-        self._runs_task_group.start_soon(self.observer.run)
+        self._tasks().start_soon(self.observer.run)
 
     async def teardown(self, *exc_info: Any) -> None:
         """Wait for the own flow runs, unless cancelled; instances stay, and the next pool worker watches them."""
@@ -104,8 +112,8 @@ class EC2Worker(BaseWorker[EC2JobConfiguration, EC2Variables, EC2WorkerResult]):
     ) -> EC2WorkerResult:
         """Launch an instance for the flow run, record it, and watch until both have ended."""
         try:
-            with self.observer.launching(flow_run.id):
-                launched = await self._launched(flow_run, configuration)
+            with self.observer.launching(flow_run.id) as wanted:
+                launched = await self._launched(flow_run, configuration, wanted)
                 watch = await self._recorded(flow_run, configuration, launched, task_status)
         except FleetError as error:
             # Said by hand: Prefect's own way adds a traceback, which is for bugs.
@@ -143,26 +151,27 @@ class EC2Worker(BaseWorker[EC2JobConfiguration, EC2Variables, EC2WorkerResult]):
 
     # Launching
 
-    async def _launched(self, flow_run: FlowRun, configuration: EC2JobConfiguration) -> Instance:
+    async def _launched(
+        self, flow_run: FlowRun, configuration: EC2JobConfiguration, wanted: anyio.CancelScope
+    ) -> Instance:
         """A new instance. NotWanted: the flow run ended before it came to that."""
-        phase = view_of(await self.client.read_flow_run(flow_run.id)).phase
-        if phase in (RunPhase.CANCELLING, RunPhase.CANCELLED, RunPhase.CRASHED, RunPhase.FINAL):
-            raise NotWanted(flow_run=str(flow_run.id))
-        ec2 = Instances(self._access.of(configuration.aws_credentials, configuration.region))
-        order, places = await anyio.to_thread.run_sync(self._order, flow_run, configuration, ec2)
-        self._gate = self._gate or anyio.CapacityLimiter(LAUNCHES_AT_ONCE)
-        return await launch(ec2, order, places, deadline_seconds=self._settings.launch_seconds, gate=self._gate)
+        with wanted:
+            if view_of(await self.client.read_flow_run(flow_run.id)).phase not in OVER_PHASES:
+                aws = self._access.of(configuration.aws_credentials, configuration.region)
+                order, places = await anyio.to_thread.run_sync(self._order, flow_run, configuration, aws)
+                return await self._desk.launch(aws, order, places, own_tags(configuration, str(flow_run.id)))
+        raise NotWanted(flow_run=str(flow_run.id))
 
     def _order(
-        self, flow_run: FlowRun, configuration: EC2JobConfiguration, ec2: Instances
+        self, flow_run: FlowRun, configuration: EC2JobConfiguration, aws: Aws
     ) -> tuple[LaunchOrder, Sequence[Candidate]]:
         """What to launch, and where. Blocking; whatever can't be launched is refused here, before anything is."""
-        check(configuration, aws_endpoint=ec2.aws.ec2.meta.endpoint_url)
+        check(configuration, aws_endpoint=aws.ec2.meta.endpoint_url)
         image_parameter = configuration.image if configuration.image.startswith("/") else ""
         try:
-            image, network = self._looked_at(configuration, ec2.aws)
+            image, network = self._looked_at(configuration, aws)
         except Denied:
-            require(ec2.aws, "launcher", Scope(image_parameter=image_parameter))  # names whatever else is missing
+            require(aws, "launcher", Scope(image_parameter=image_parameter))  # names whatever else is missing
             raise
         places = network.places(configuration.instance_types, configuration.market)
         order = make_order(
@@ -172,23 +181,25 @@ class EC2Worker(BaseWorker[EC2JobConfiguration, EC2Variables, EC2WorkerResult]):
             pool_id=str(self.work_pool.id),
             image=image.id,
             root_device=image.root_device,
-            launched_by=caller(ec2.aws).name,
+            launched_by=self._callers.get(aws, lambda: caller(aws)).name,
+            alone=not self._hypervisors.tags_are_live(aws, configuration.instance_types),
         )
         tags = {POOL_TAG: str(self.work_pool.id)}
-        self._preflights.launcher(
-            ec2.aws, launch_scope(order, places[0], network, tags, image_parameter=image_parameter)
-        )
-        network = self._networks.settle(ec2.aws, network, tags)
+        self._preflights.launcher(aws, launch_scope(order, places[0], network, tags, image_parameter=image_parameter))
+        network = self._networks.settle(aws, network, tags)
         return dataclasses.replace(order, security_groups=network.groups), places
 
     def _looked_at(self, configuration: EC2JobConfiguration, aws: Aws) -> tuple[WorkerImage, Network]:
         """The image and the network that are asked for, fit to launch."""
-        image = check_image(
-            aws,
-            requested=configuration.image,
-            default_parameter=IMAGE_PARAMETER,
-            instance_types=configuration.instance_types,
-            volume_gb=configuration.volume_gb,
+        image = self._images.get(
+            (aws, configuration.image, *configuration.instance_types, configuration.volume_gb),
+            lambda: check_image(
+                aws,
+                requested=configuration.image,
+                default_parameter=IMAGE_PARAMETER,
+                instance_types=configuration.instance_types,
+                volume_gb=configuration.volume_gb,
+            ),
         )
         network = self._networks.look(
             aws,
@@ -246,6 +257,11 @@ class EC2Worker(BaseWorker[EC2JobConfiguration, EC2Variables, EC2WorkerResult]):
                 await self._runs.crash(flow_run.id, why)
             except httpx.HTTPError as error:
                 self._logger.warning("Flow run %s wasn't told of its end: %s", flow_run.id, error)
+
+    def _tasks(self) -> anyio.abc.TaskGroup:
+        """Where everything runs that this pool worker waits for when it ends."""
+        assert self._runs_task_group is not None  # noqa: S101  setup has made it
+        return self._runs_task_group
 
     # What the observer asks for
 

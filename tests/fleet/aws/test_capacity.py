@@ -13,12 +13,12 @@ from fleet.aws.capacity import (
     OUT_OF_CAPACITY,
     OVER_QUOTA,
     Candidate,
+    LaunchRefused,
     Next,
     NoCapacity,
     Refusal,
     after_refusal,
     candidates,
-    client_token,
     wait_after,
 )
 from fleet.aws.failures import BAD_CREDENTIALS, DENIED, THROTTLED
@@ -34,7 +34,10 @@ ANSWERS = [
     ("Unavailable", Next.SAME_LATER),
     ("503", Next.SAME_LATER),
     ("ReadTimeoutError", Next.SAME_LATER),
+    ("InvalidLaunchTemplateName.NotFoundException", Next.SAME_LATER),
     ("UnauthorizedOperation", Next.STOP),
+    ("PendingVerification", Next.STOP),
+    ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", Next.STOP),
     ("InvalidAMIID.NotFound", Next.STOP),
     ("IdempotentParameterMismatch", Next.STOP),
     ("ExpiredToken", Next.STOP),
@@ -72,20 +75,6 @@ def test_without_subnets_ec2_picks_one_and_repeats_are_tried_once() -> None:
     assert candidates(["a", "a"], [], "on-demand") == (Candidate("a", None, "on-demand"),)
 
 
-names = st.text(max_size=40)
-places = st.builds(Candidate, names, st.none() | names.filter(bool), st.sampled_from(["spot", "on-demand"]))
-
-
-@given(st.sets(st.tuples(names.filter(lambda name: "\0" not in name), places), min_size=2, max_size=20))
-def test_each_candidate_of_each_attempt_has_a_token_of_its_own_that_ec2_takes(
-    pairs: set[tuple[str, Candidate]],
-) -> None:
-    pairs = {pair for pair in pairs if "\0" not in f"{pair[1].instance_type}{pair[1].subnet}"}
-    tokens = {client_token(attempt, place) for attempt, place in pairs}
-    assert len(tokens) == len(pairs)
-    assert all(len(token) <= 64 and token.isascii() for token in tokens)
-
-
 @given(st.integers(1, 10_000), st.floats(0, 1, exclude_max=True))
 def test_waits_grow_with_jitter_and_have_an_end(tries: int, draw: float) -> None:
     assert 0 < wait_after(tries, draw) <= LONGEST_WAIT_S
@@ -101,8 +90,26 @@ REFUSALS = (
 def test_no_capacity_shows_what_was_tried_and_what_ec2_said() -> None:
     said = str(NoCapacity(region="eu-west-1", refusals=REFUSALS)).splitlines()
     assert said == [
-        "no capacity in eu-west-1: all 2 candidates were refused. More instance types or subnets give more candidates.",
+        "no capacity in eu-west-1: all 2 candidates were refused. The account's quota 'Running On-Demand Standard (A, C, D, H, I, "
+        "M, R, T, Z) instances' is used up: ask for more at "
+        "https://eu-west-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas, or ask for fewer workers. More instance "
+        "types or subnets give more candidates.",
         "TYPE         SUBNET    MARKET     ANSWER",
         "c7i.4xlarge  subnet-1  spot       InsufficientInstanceCapacity: none left",
         "m7i.large    default   on-demand  VcpuLimitExceeded",
     ]
+
+
+def test_a_refusal_that_ends_the_hunt_says_what_to_do_and_what_was_tried_before() -> None:
+    bad = Refusal(
+        Candidate("c7i.4xlarge", "subnet-1", "spot"),
+        "InvalidSubnetID.NotFound",
+        "The subnet ID 'subnet-1' does not exist",
+    )
+    said = str(LaunchRefused(region="eu-west-1", refusals=(REFUSALS[0], bad))).splitlines()
+    assert said[0] == (
+        "EC2 in eu-west-1 refused to launch c7i.4xlarge: InvalidSubnetID.NotFound: The subnet ID 'subnet-1' does not exist. "
+        "Correct the job variable subnets: ids of subnets in this region, or none, for the default VPC's"
+    )
+    assert said[1] == "Tried:"
+    assert "\n" not in str(LaunchRefused(region="eu-west-1", refusals=(bad,)))

@@ -17,11 +17,12 @@ from fleet.aws.failures import AwsRefused
 from fleet.aws.instances import Instance, Instances
 from fleet.aws.session import Aws
 from fleet.pool import boot_log
-from fleet.pool.observer import Observer, Terms, Watched
+from fleet.pool.observer import UNCLAIMED_S, Observer
 from fleet.pool.order import FLOW_RUN_TAG, POOL_TAG
 from fleet.pool.run_states import RunView
 from fleet.pool.settings import PoolSettings
 from fleet.pool.verdict import RunPhase
+from fleet.pool.watched import Terms, Watched
 
 START = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 POOL = "pool-id"
@@ -407,11 +408,16 @@ def test_an_instance_whose_flow_run_is_deleted_is_terminated(world: World) -> No
 def test_an_instance_that_is_being_launched_is_no_stranger(world: World) -> None:
     observer = world.observer()
     run_id = uuid4()
-    with observer.launching(run_id):
-        instance = world.launch(run_id)
-        looks(observer)
-        assert observer.watched == frozenset()
-        observer.add(run_id, instance, Terms(world.aws, boot_seconds=100))
+
+    async def launch() -> Instance:
+        with observer.launching(run_id):
+            instance = world.launch(run_id)
+            await observer.look()
+            assert observer.watched == frozenset()
+            observer.add(run_id, instance, Terms(world.aws, boot_seconds=100))
+        return instance
+
+    instance = anyio.run(launch)
     looks(observer)
     assert observer.watched == {instance.id}
 
@@ -419,12 +425,17 @@ def test_an_instance_that_is_being_launched_is_no_stranger(world: World) -> None
 def test_a_new_attempt_ends_the_instance_of_the_one_before_and_leaves_the_run_alone(world: World) -> None:
     observer = world.observer()
     old, watch = own(world, observer)
-    with observer.launching(watch.run_id):
-        looks(observer)
-        assert world.instances[old.id].leaving
-        world.clock.seconds += 1
-        new = world.launch(watch.run_id)
-        observer.add(watch.run_id, new, Terms(world.aws, boot_seconds=100))
+
+    async def launch() -> Instance:
+        with observer.launching(watch.run_id):
+            await observer.look()
+            assert world.instances[old.id].leaving
+            world.clock.seconds += 1
+            new = world.launch(watch.run_id)
+            observer.add(watch.run_id, new, Terms(world.aws, boot_seconds=100))
+        return new
+
+    new = anyio.run(launch)
     looks(observer, 2)
     assert observer.watched == {new.id}
     assert not world.messages
@@ -491,3 +502,65 @@ def test_before_prefects_first_word_nothing_is_looked_at(world: World, monkeypat
     monkeypatch.setattr(world, "pool", lambda: None)
     looks(world.observer())
     assert world.calls == []
+
+
+# Launches under way, and what nobody claims
+
+
+@pytest.mark.parametrize("phase", [RunPhase.CANCELLING, RunPhase.CANCELLED, RunPhase.FINAL, None])
+def test_a_launch_is_stopped_once_its_flow_run_needs_no_instance(phase: RunPhase | None) -> None:
+    world, run_id, other = World(), uuid4(), uuid4()
+    observer = world.observer()
+    world.phases[run_id] = world.phases[other] = RunPhase.SUBMITTING
+
+    async def story() -> None:
+        with observer.launching(run_id) as wanted, observer.launching(other) as others:
+            await observer.look()
+            assert not wanted.cancel_called
+            if phase is None:
+                del world.phases[run_id]
+            else:
+                world.phases[run_id] = phase
+            await observer.look()
+            assert (wanted.cancel_called, others.cancel_called) == (True, False)
+
+    anyio.run(story)
+
+
+def unclaimed(world: World) -> Instance:
+    """An instance of the pool that has no tag with a flow run yet."""
+    instance = world.launch()
+    del world.phases[UUID(instance.tags[FLOW_RUN_TAG])]
+    world.instances[instance.id] = replace(instance, tags={POOL_TAG: POOL})
+    return world.instances[instance.id]
+
+
+def test_an_instance_without_its_flow_run_is_left_to_whoever_launches_it_and_ended_when_that_is_too_long_ago() -> None:
+    """Another pool worker's launch may be between the answer and the tag; one that was killed there never comes back."""
+    world = World()
+    observer = world.observer()
+    instance = unclaimed(world)
+    world.clock.seconds += PoolSettings().launch_seconds + UNCLAIMED_S - 1
+    anyio.run(observer.look)
+    assert not world.instances[instance.id].leaving
+    world.broken.add("terminate")
+    world.clock.seconds += 2
+    anyio.run(observer.look)
+    world.broken.clear()
+    anyio.run(observer.look)
+    assert world.instances[instance.id].leaving
+    assert observer.watched == frozenset()
+    assert any("launched for this pool, but for no flow run" in line for line in world.logged)
+
+
+def test_an_instance_that_is_watched_is_never_taken_for_unclaimed() -> None:
+    """EC2's describe may show an instance without the tag that was written on it a moment ago."""
+    world = World()
+    observer = world.observer()
+    instance = unclaimed(world)
+    run_id = uuid4()
+    world.phases[run_id] = RunPhase.ACTIVE
+    observer.add(run_id, instance, Terms(world.aws, boot_seconds=100))
+    world.clock.seconds += 10_000
+    anyio.run(observer.look)
+    assert not world.instances[instance.id].leaving

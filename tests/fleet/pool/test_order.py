@@ -2,32 +2,82 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.pool.order import FLOW_RUN_TAG, POOL_TAG, JobVariableRefused, check, instance_tags
+from fleet.aws.instances import LAUNCH_TAG, LaunchOrder
+from fleet.pool.order import FLOW_RUN_TAG, POOL_TAG, JobVariableRefused, check, common_tags, make_order, own_tags
 from fleet.pool.settings import PoolSettings, SettingRefused
 from fleet.pool.setup import JobVariableUnknown, base_job_template
 from fleet.pool.variables import EC2JobConfiguration
 from fleet.pool.worker import EC2Worker
 
 
-@given(st.dictionaries(st.text(max_size=200), st.text(max_size=400), max_size=8), st.text(max_size=400))
-def test_tags_fit_whatever_people_name_their_things(given_tags: dict[str, str], name: str) -> None:
-    tags = instance_tags(given_tags, name=name, flow_run_id="run", pool_id="pool", launched_by="me")
-    assert (tags[FLOW_RUN_TAG], tags[POOL_TAG]) == ("run", "pool")
-    assert all(len(key) <= 128 and len(value) <= 256 for key, value in tags.items())
-    assert not any(character in text for pair in tags.items() for text in pair for character in "<>&;\"'\0")
+@given(st.dictionaries(st.text(max_size=200), st.text(max_size=400), max_size=8))
+def test_tags_fit_whatever_people_name_their_things(given_tags: dict[str, str]) -> None:
+    """Keys stand in addresses of the metadata service, and what finds an instance again can't be overridden."""
+    given_tags |= {FLOW_RUN_TAG: "no", POOL_TAG: "no", LAUNCH_TAG: "no", "prefect.io/deployment-id": "d"}
+    tags = common_tags(given_tags, pool_id="pool", launched_by="me")
+    assert tags[POOL_TAG] == "pool"
+    assert not {FLOW_RUN_TAG, LAUNCH_TAG} & tags.keys()
+    assert tags["prefect.io:deployment-id"] == "d"
+    assert all(re.fullmatch(r"[0-9A-Za-z\-_+=,.@:]{1,128}", key) and len(value) <= 256 for key, value in tags.items())
 
 
 def test_a_run_s_own_word_on_who_started_it_outweighs_the_pool_workers() -> None:
     def launched_by(**given_tags: str) -> str:
-        tags = instance_tags(given_tags, name="n", flow_run_id="run", pool_id="pool", launched_by="pool-worker")
-        return tags["LaunchedBy"]
+        return common_tags(given_tags, pool_id="pool", launched_by="pool-worker")["LaunchedBy"]
 
     assert launched_by(LaunchedBy="alice") == "alice"
     assert launched_by() == "pool-worker"
+
+
+def order_of(run: str, **more: Any) -> LaunchOrder:
+    configuration = EC2JobConfiguration(**{"name": f"worker of {run}", "command": "true", **more})
+    configuration.labels = {
+        "prefect.io/flow-run-id": run,
+        "prefect.io/flow-run-name": f"worker of {run}",
+        "prefect.io/deployment-id": "d",
+    }
+    return make_order(
+        configuration,
+        attempt="",
+        flow_run_id=run,
+        pool_id="pool",
+        image="ami-1",
+        root_device="/dev/xvda",
+        launched_by="me",
+        alone=more.get("region") == "old-machines",
+    )
+
+
+CODE = {"code": "s3://bucket/code", "code_sha256": "00"}
+
+
+def test_the_workers_of_one_fleet_have_one_order_and_learn_their_flow_run_by_a_tag() -> None:
+    order = order_of("run-1", **CODE)
+    assert order == order_of("run-2", **CODE)
+    assert f"export FLEET_FLOW_RUN_TAG={FLOW_RUN_TAG}\n" in order.user_data
+    assert not any("run-1" in text for text in (order.user_data, *order.tags.values()))
+
+
+@pytest.mark.parametrize("more", [{}, {**CODE, "region": "old-machines"}], ids=["no code", "no live tags"])
+def test_where_nothing_can_read_the_tag_the_user_data_names_the_flow_run(more: dict[str, str]) -> None:
+    order = order_of("run-1", **more)
+    assert order != order_of("run-2", **more)
+    assert "export PREFECT__FLOW_RUN_ID=run-1\n" in order.user_data
+    assert "FLEET_FLOW_RUN_TAG" not in order.user_data
+
+
+def test_an_instance_is_named_as_its_flow_run() -> None:
+    configuration = EC2JobConfiguration(name="worker 1")
+    assert own_tags(configuration, "run-1") == {"Name": "worker 1", FLOW_RUN_TAG: "run-1"}
+    assert own_tags(EC2JobConfiguration(tags={"Name": "mine"}), "0123456789")["Name"] == "mine"
+    assert own_tags(EC2JobConfiguration(), "0123456789")["Name"] == "flow run 01234567"
 
 
 def test_settings_come_from_the_pool_workers_environment() -> None:

@@ -28,9 +28,11 @@ from prefect.settings import (
 )
 from prefect.states import Cancelling, Completed, Pending, Running
 
+from fleet.aws.hunt import Member
 from fleet.aws.instances import Instance, Instances
 from fleet.aws.session import Aws
 from fleet.pool.access import Access
+from fleet.pool.launch_desk import group_name
 from fleet.pool.order import FLOW_RUN_TAG, POOL_TAG
 from fleet.pool.settings import PoolSettings
 from fleet.pool.variables import EC2JobConfiguration
@@ -120,7 +122,7 @@ class Bench:
 
     def pool_worker(self) -> EC2Worker:
         """A new pool worker, as after a restart."""
-        settings = PoolSettings(poll_seconds=0.02, idle_seconds=0.02, grace_seconds=0.1)
+        settings = PoolSettings(poll_seconds=0.02, idle_seconds=0.02, grace_seconds=0.1, gather_seconds=0.01)
         worker = EC2Worker("ec2", settings=settings)
         worker._access = self.access
         worker._client = self.prefect  # type: ignore[assignment]
@@ -159,6 +161,7 @@ class Bench:
         async def go() -> None:
             with anyio.fail_after(30):
                 async with anyio.create_task_group() as group:
+                    self.worker._runs_task_group = group
                     group.start_soon(self.worker.observer.run)
                     async with anyio.create_task_group() as inner:
                         inner.start_soon(one)
@@ -213,7 +216,7 @@ def test_the_instance_is_what_was_asked_for(bench: Bench, aws: Aws) -> None:
     assert tags["LaunchedBy"]
     assert tags[FLOW_RUN_TAG] == str(bench.flow_run.id)
     assert tags[POOL_TAG] == str(bench.pool.id)
-    assert tags["inspect-fleet:launch"] == str(bench.flow_run.state_id)
+    assert tags["inspect-fleet:launch"] == group_name([Member(str(bench.flow_run.state_id), {})])
     assert found[0]["BlockDeviceMappings"][0]["DeviceName"] == bench.image["RootDeviceName"]
     assert f"export PREFECT__FLOW_RUN_ID={bench.flow_run.id}\n" in script[0]
     assert f"export PREFECT_API_URL={API}\n" in script[0]
@@ -307,6 +310,8 @@ def test_a_look_that_is_denied_names_all_that_is_missing(bench: Bench) -> None:
 
 def test_without_capacity_the_run_crashes_with_the_table_and_nothing_is_left(bench: Bench) -> None:
     bench.worker._access = Access()
+    # An account that may not ask for several places at once: they are asked one by one.
+    fail(bench.worker._access.of(None, REGION).ec2_once, "CreateFleet", "UnauthorizedOperation", status=403)
     fail(
         bench.worker._access.of(None, REGION).ec2_once,
         "RunInstances",
@@ -330,6 +335,8 @@ def test_without_capacity_the_run_crashes_with_the_table_and_nothing_is_left(ben
     }
     assert len({subnet for _, subnet, _ in where}) > 1
     assert bench.instances == []
+    left = bench.worker._access.of(None, REGION).ec2.describe_launch_templates()["LaunchTemplates"]
+    assert not [each for each in left if POOL_TAG in {tag["Key"] for tag in each.get("Tags", [])}]
 
 
 REFUSED = [
@@ -400,6 +407,7 @@ def stopped(bench: Bench, when: Callable[[Callable[[], None]], Awaitable[None]])
     async def go() -> None:
         with anyio.fail_after(30):
             async with anyio.create_task_group() as group:
+                bench.worker._runs_task_group = group
                 group.start_soon(bench.worker.observer.run)
                 group.start_soon(bench.worker.run, bench.flow_run, bench.configuration(), bench.status)
                 await when(group.cancel_scope.cancel)

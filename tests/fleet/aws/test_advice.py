@@ -1,0 +1,74 @@
+"""Every class of EC2's error codes has one sentence that says what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleet.aws.advice import BAD_PARAMETERS, NO_SPOT_ROLE, QUOTA, UNKNOWN, UNVERIFIED, advice, quota_name
+from fleet.aws.capacity import Next, after_refusal
+
+DENIED = "User: arn:aws:iam::1:user/x is not authorized to perform: iam:PassRole on resource: role/y because no policy allows it"
+ROWS = [
+    ("VcpuLimitExceeded", "", r"quota 'Running On-Demand Standard .*' is used up: .*//eu-west-1\..*servicequotas"),
+    ("VolumeLimitExceeded", "", r"gp3 volumes.*services/ebs/quotas.*volume_gb"),
+    ("PendingVerification", "", r"can't launch in eu-west-1 yet: AWS verifies"),
+    ("OptInRequired", "", r"switched on under Account, AWS Regions"),
+    ("UnauthorizedOperation", DENIED, r"lacks iam:PassRole"),
+    ("UnauthorizedOperation", "You are not authorized", r"lacks ec2:RunInstances.*inspect-fleet-launcher"),
+    ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", "", r"create-service-linked-role --aws-service-name spot\."),
+    ("ExpiredToken", "", r"aws sso login"),
+    ("NoCredentialsError", "", r"aws sso login"),
+    ("InvalidAMIID.NotFound", "", r"job variable image"),
+    ("InvalidGroup.NotFound", "", r"job variable security_groups"),
+    ("InvalidSubnetID.NotFound", "", r"job variable subnets"),
+    ("InvalidKeyPair.NotFound", "", r"no key pair"),
+    ("InvalidIamInstanceProfileName", "", r"job variable instance_profile"),
+    ("InvalidParameterValue", "", r"job variable that EC2 names"),
+    ("InvalidBlockDeviceMapping", "", r"volume_gb"),
+    ("TagLimitExceeded", "", r"job variable tags"),
+    ("InvalidKMSKey.InvalidState", "", r"KMS key that EBS uses.*kms:CreateGrant"),
+    ("IdempotentParameterMismatch", "", r"run it again"),
+    ("A code of next year", "", r"isn't tried again"),
+]
+
+
+@pytest.mark.parametrize(("code", "why", "said"), ROWS, ids=[f"{code} {why[:5]}".strip() for code, why, _ in ROWS])
+def test_a_code_s_class_says_what_to_do(code: str, why: str, said: str) -> None:
+    import re
+
+    found = advice(code, why, "eu-west-1", "c7i.large", "on-demand")
+    assert re.search(said, found), found
+    assert "\n" not in found
+
+
+@pytest.mark.parametrize("code", sorted({*BAD_PARAMETERS, *UNVERIFIED, *NO_SPOT_ROLE}))
+def test_what_no_other_place_would_change_ends_the_hunt_with_advice(code: str) -> None:
+    assert after_refusal(code) is Next.STOP
+    assert advice(code, "", "r", "t", "spot") != UNKNOWN
+
+
+@pytest.mark.parametrize("code", sorted(QUOTA))
+def test_a_quota_is_another_place_s_chance(code: str) -> None:
+    """Limits count by family and market."""
+    assert after_refusal(code) is Next.CANDIDATE
+
+
+@pytest.mark.parametrize(
+    ("kind", "market", "name"),
+    [
+        ("c7i.4xlarge", "on-demand", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances"),
+        ("im4gn.large", "spot", "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests"),
+        ("g5.xlarge", "on-demand", "Running On-Demand G and VT instances"),
+        ("p5.48xlarge", "on-demand", "Running On-Demand P instances"),
+        ("inf2.xlarge", "spot", "All Inf Spot Instance Requests"),
+        ("dl1.24xlarge", "on-demand", "Running On-Demand DL instances"),
+        ("d3.xlarge", "on-demand", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances"),
+        ("hpc7a.12xlarge", "on-demand", "Running On-Demand HPC instances"),
+        ("h1.2xlarge", "on-demand", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances"),
+        ("u-6tb1.metal", "on-demand", "Running On-Demand High Memory instances"),
+        ("x2idn.16xlarge", "spot", "All X Spot Instance Requests"),
+        ("", "on-demand", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances"),
+    ],
+)
+def test_a_quota_is_named_as_its_page_names_it(kind: str, market: str, name: str) -> None:
+    assert quota_name(kind, market) == name

@@ -1,0 +1,78 @@
+"""The pace of calls: turns come in order, refusals slow it down, successes speed it up, within bounds."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import anyio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.aws.pacing import LAUNCHES, Bucket, Pacer, Rates
+from tests.fleet.aws.ec2 import Clock
+
+RATES = Rates(first=2.0, slowest=0.5, fastest=4.0, burst=3.0)
+
+
+def test_after_a_rest_some_go_at_once_and_then_the_rate_holds() -> None:
+    bucket = Bucket(RATES, 0.0)
+    assert [bucket.take(0.0) for _ in range(6)] == [0.0, 0.0, 0.0, 0.5, 1.0, 1.5]
+    assert bucket.take(100.0) == 0.0
+
+
+def test_a_refusal_halves_the_rate_once_a_second_and_empties_the_bucket() -> None:
+    bucket = Bucket(RATES, 0.0)
+    for _ in range(5):
+        bucket.refused(0.0)  # calls in flight are refused together
+    assert bucket.rate == 1.0
+    assert bucket.take(0.0) == 1.0
+    bucket.refused(1.0)
+    bucket.refused(2.0)
+    assert bucket.rate == RATES.slowest
+
+
+def test_calls_that_go_through_make_it_faster_to_an_end() -> None:
+    bucket = Bucket(RATES, 0.0)
+    bucket.went()
+    assert bucket.rate == 2.2
+    for _ in range(100):
+        bucket.went()
+    assert bucket.rate == RATES.fastest
+
+
+Event = tuple[Literal["take", "refused", "went"], float]
+events: st.SearchStrategy[list[Event]] = st.lists(
+    st.tuples(st.sampled_from(["take", "refused", "went"]), st.floats(0, 10)), max_size=60
+)
+
+
+@given(events)
+def test_whatever_happens_turns_are_in_order_and_the_rate_within_its_bounds(happened: list[Event]) -> None:
+    bucket, now, last = Bucket(LAUNCHES, 0.0), 0.0, 0.0
+    for what, later in happened:
+        now += later
+        match what:
+            case "take":
+                wait = bucket.take(now)
+                assert 0 <= wait <= len(happened) / LAUNCHES.slowest
+            case "refused":
+                bucket.refused(now)
+            case "went":
+                bucket.went()
+        assert LAUNCHES.slowest <= bucket.rate <= LAUNCHES.fastest
+        last = now
+    assert last == now
+
+
+def test_a_pacer_waits_by_the_clock_it_is_given() -> None:
+    clock = Clock()
+
+    async def go() -> list[float]:
+        pacer = Pacer(RATES, clock=clock, sleep=clock.sleep)
+        times = []
+        for _ in range(5):
+            await pacer.turn()
+            times.append(clock.now)
+        return times
+
+    assert anyio.run(go) == [0.0, 0.0, 0.0, 0.5, 1.0]
