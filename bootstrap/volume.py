@@ -178,6 +178,7 @@ class Volume:
         elif step is Step.MOUNT:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._must(["mount", "-o", "noatime", str(seen.device), str(self._folder)])
+            self._must(["resize2fs", str(seen.device)])  # to the volume's size, if that has grown since
         return step is not Step.WAIT
 
     def _attach(self) -> bool:

@@ -5,7 +5,7 @@
     instances/<instance>/devices/<volume> a link to the volume while it is attached
     instances/<instance>/mounts/<volume>  a file with the folder where it is mounted
 
-An instance meets them by the commands of any Linux: shims of `lsblk`, `blkid`, `mkfs.ext4`, `mount` and `umount`, with the
+An instance meets them by the commands of any Linux: shims of `lsblk`, `blkid`, `mkfs.ext4`, `mount` and the like, with the
 arguments and exit codes of the real ones as far as anyone needs them.
 """
 
@@ -62,7 +62,16 @@ UMOUNT = f"""\
 rm "$last" && mkdir "$last"
 for mount in "$mounts"/*; do [ "$(cat "$mount")" = "$last" ] && rm "$mount"; done
 """
-SHIMS = {"lsblk": LSBLK, "blkid": BLKID, "mkfs.ext4": MKFS, "mount": MOUNT, "umount": UMOUNT}
+RESIZE = ""
+"""`resize2fs DEVICE`: a folder is as large as it is."""
+SHIMS = {
+    "lsblk": LSBLK,
+    "blkid": BLKID,
+    "mkfs.ext4": MKFS,
+    "mount": MOUNT,
+    "umount": UMOUNT,
+    "resize2fs": RESIZE,
+}
 
 
 class Disks:

@@ -135,13 +135,14 @@ def test_a_new_volume_is_attached_formatted_and_mounted(tmp_path: Path) -> None:
     assert machine.commands == [
         "mkfs.ext4 -q -L inspect-fleet /dev/nvme1n1",
         f"mount -o noatime /dev/nvme1n1 {tmp_path / 'data'}",
+        "resize2fs /dev/nvme1n1",
     ]
 
 
 def test_one_with_data_is_mounted_once_the_instance_before_is_gone(tmp_path: Path) -> None:
     machine = Machine(content="ext4", attached_to=OTHER)
     machine.mount(tmp_path / "data")
-    assert machine.commands == [f"mount -o noatime /dev/nvme1n1 {tmp_path / 'data'}"]
+    assert machine.commands == [f"mount -o noatime /dev/nvme1n1 {tmp_path / 'data'}", "resize2fs /dev/nvme1n1"]
     assert machine.waits == 3
 
 

@@ -27,7 +27,7 @@ from tests.cloud import ELEMENTS, Finished, finish, until
 from tests.fleet.local.conftest import Host, start_host
 from tests.session_manager_plugin import install
 
-pytestmark = [pytest.mark.cloud, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]
 
 PROFILE = "inspect-fleet-control-plane"
 
@@ -39,7 +39,7 @@ class Laptop:
     host: Host
     bin: Path
 
-    def connect(self, *arguments: str, seconds: float = 300) -> Finished:
+    def connect(self, *arguments: str, seconds: float = 600) -> Finished:
         return finish(self.start(*arguments), seconds=seconds)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
@@ -166,7 +166,7 @@ def test_a_laptops_run_finishes_on_it_and_its_history_outlives_the_instance(lapt
 
     FaultKit(host.aws).crash(first)
     second = launch(host)
-    again = until("the next one answers", lambda: answered(host, second, auth), seconds=90)
+    again = until("the next one answers", lambda: answered(host, second, auth), seconds=300)
     assert {one["id"]: one["state"]["type"] for one in again} == known
     host.client("ec2").terminate_instances(InstanceIds=[second])
 
