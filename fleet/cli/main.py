@@ -19,6 +19,7 @@ INTERRUPTED = 130
 
 COMMANDS = {
     "connect": ("fleet.cli.connect:connect", "Bring the control plane's Prefect UI and API to this machine."),
+    "image": ("fleet.cli.image:image", "The image that workers boot from: build, check, list."),
     "local": ("fleet.cli.local:local", "Emulate AWS and Prefect on this machine: up, down, status."),
     "run": ("fleet.cli.run:run", "Run Inspect evals on a fleet, or on this machine."),
     "setup": ("fleet.cli.setup:setup", "Make what evals need in AWS and Prefect, or check it."),
