@@ -24,8 +24,9 @@ PATIENCE_S = 300.0
 """How long the flow may fail, begun again and again, before the run is given up: Prefect's server is away."""
 AGAIN_S = 5.0
 """Seconds before a flow that failed is begun again."""
-LAST_WRITES_S = 10.0
-"""For writes that are on their way when the run ends. What lands still later is deleted by the thread that wrote it."""
+LAST_WRITES_S = 3.0
+"""For writes that are on their way when the run ends: a process pool gives a cancelled run 30 s in all. What lands still later is
+deleted by the thread that wrote it."""
 
 
 class Round:

@@ -92,6 +92,8 @@ class Watch:
             self._news = True
         if event.kind == "secrets_fetched" and self.handout:
             self.handout.fetched(event.instance, str(event.detail.get("parameter")))
+        if event.kind == "job_started" and self.handout:
+            self.handout.working(event.instance)
 
     def _look_at_workers(self) -> None:
         now = time.monotonic()

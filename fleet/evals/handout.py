@@ -97,6 +97,11 @@ class Handout:
             with self._lock:
                 self._to_delete.add(parameter)
 
+    def working(self, instance: str) -> None:
+        """An instance is at its jobs: it has fetched everything, also if nobody heard that."""
+        with self._lock:
+            self._to_delete.update(set(self._names_of(instance)) - self._deleted)
+
     def ended(self, instances: Iterable[str]) -> None:
         """These instances have ended: they fetch nothing any more, also if nobody heard what they had fetched."""
         with self._lock:

@@ -92,6 +92,9 @@ class FakeSite:
     def fetched(self, instance: str, parameter: str) -> None:
         self.fetches.append((instance, parameter))
 
+    def working(self, instance: str) -> None:
+        self.fetches.append((instance, "all"))
+
 
 def a_watch(site: FakeSite) -> Watch:
     tally = RunTally(evals={"e": EvalTally(eval_id="e", task="t", model="m", jobs={"j": 1})})
@@ -128,3 +131,9 @@ def test_what_was_fetched_is_told_by_instance_and_parameter() -> None:
     site = FakeSite([an_event("secrets_fetched", "i-2", parameter="/path/i-2.env.linux"), an_event("beat", "i-3")])
     a_watch(site).hear()
     assert site.fetches == [("i-2", "/path/i-2.env.linux")]
+
+
+def test_an_instance_that_takes_jobs_has_fetched_all() -> None:
+    site = FakeSite([an_event("job_started", "i-2"), an_event("job_started", "i-2")])
+    a_watch(site).hear()
+    assert site.fetches == [("i-2", "all")] * 2

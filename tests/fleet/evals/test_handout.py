@@ -149,6 +149,18 @@ def test_an_instance_that_ended_leaves_none_also_if_nobody_heard_that_it_had_fet
     assert store.deleted == [["i-1.env.mac"], ["i-1", "i-1.env.linux"]], "once each"
 
 
+def test_an_instance_at_work_has_fetched_all_also_if_nobody_heard_it(store: Store, handout: Handout) -> None:
+    handout.write("i-1")
+    handout.write("i-2")
+    handout.fetched("i-1", f"{PATH}/i-1")
+    handout.delete_fetched()
+    for _ in range(2):
+        handout.working("i-1")
+        handout.delete_fetched()
+    assert {name.partition(".")[0] for name in store.held} == {"i-2"}
+    assert store.deleted == [["i-1"], ["i-1.env.linux", "i-1.env.mac"]], "once each"
+
+
 def test_an_instance_that_ended_is_not_written(store: Store, handout: Handout) -> None:
     handout.ended(["i-1"])
     assert not handout.write("i-1")
