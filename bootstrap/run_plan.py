@@ -16,6 +16,7 @@ from bootstrap.setting_values import values_in_place
 from fleet.cache import cache_folder
 from fleet.evals.documents import EnvironmentSpec, EvalManifest
 from fleet.evals.plan import make_manifest
+from fleet.evals.rates import rates_file
 from fleet.evals.request import EvalRequest
 from fleet.evals.setting_values import setting_values
 from fleet.evals.settings import SettingArchive, pack_settings, warnings_about
@@ -50,6 +51,13 @@ class RunPlan:
     """The files that `environment` names by their SHA-256, each named so: what workers will look for."""
     evals: tuple[PlannedEval, ...]
     warnings: tuple[str, ...]
+    rates: Path | None = None
+    """The table of model prices, by which every worker prices."""
+
+    @property
+    def needs_docker(self) -> bool:
+        """Whether any sample does."""
+        return any(one.manifest.needs_docker for one in self.evals)
 
 
 planned_ahead: ContextVar[RunPlan | None] = ContextVar("planned_ahead", default=None)
@@ -71,17 +79,21 @@ def plan_run(
 
     Raises the `RequestRefused` family for whatever the person must change. Writes only into `folder` and the cache.
     """
+    rates = rates_file(request.model_cost_config, folder)
     values = setting_values(request.settings)
     ground = job_environment(request, folder, say)
     environment = ground.environment
     say("Planning in the job environment")
     with values_in_place(environment, values):
-        tasks = plan_tasks(request, environment, folder, env=env)
+        tasks = plan_tasks(request, environment, folder, env=env, rates=rates)
+    table = rates.read_bytes() if rates else None
     evals = tuple(
-        PlannedEval(make_manifest(task, request, environment.spec, slots=slots, nonce=nonce), task.log)
+        PlannedEval(make_manifest(task, request, environment.spec, slots=slots, nonce=nonce, rates=table), task.log)
         for task in tasks
     )
-    return RunPlan(environment=environment.spec, archives=ground.archives, evals=evals, warnings=ground.warnings)
+    return RunPlan(
+        environment=environment.spec, archives=ground.archives, evals=evals, warnings=ground.warnings, rates=rates
+    )
 
 
 def job_environment(request: EvalRequest, folder: Path, say: Callable[[str], None]) -> Ground:

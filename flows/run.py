@@ -22,6 +22,7 @@ from fleet.evals.listener import listener
 from fleet.evals.lock_keeper import LockKeeper
 from fleet.evals.preparation import RUN_TAG, RunQueues, stored_manifest
 from fleet.evals.progress import Progress
+from fleet.evals.registry import RegistryAccess
 from fleet.evals.report import EvalReport, RunReport, outcome_of
 from fleet.evals.secrets import RunSecrets
 from fleet.evals.site import Site
@@ -51,7 +52,13 @@ class Run:
         *,
         secrets: RunSecrets,
         advanced: bool,
+        registry: RegistryAccess,
+        setup: bytes | None = None,
     ) -> None:
+        self.registry = registry
+        self.setup = setup
+        """The script of `worker_setup`. No part of an eval's identity: it makes hosts, as the image does, and a corrected one must
+        not throw finished samples away. The order of each worker names it by its SHA-256."""
         self.site, self.plan, self.config, self.account = site, plan, config, account
         self.id = str(runtime.flow_run.id)
         attempt = int(runtime.flow_run.run_count or 1)
@@ -108,7 +115,9 @@ class Run:
         """The manifests that count: with the jobs of an earlier run where there was one, since its results are named by them."""
         return [stored_manifest(self.site, one.manifest.eval_id) or one.manifest for one in self.plan.evals]
 
-    def order(self, queues: RunQueues, *, needs_docker: bool, fleet_size: int) -> WorkerOrder:
+    def order(
+        self, queues: RunQueues, *, needs_docker: bool, fleet_size: int, worker_setup: str | None, rates: str | None
+    ) -> WorkerOrder:
         """What each instance of the run is told."""
         return WorkerOrder(
             run=self.id,
@@ -127,6 +136,9 @@ class Run:
             lease_seconds=self.config.lease_seconds,
             idle_seconds=self.config.idle_seconds,
             worker_user=self.config.worker_user,
+            registry=self.registry,
+            worker_setup=worker_setup,
+            rates=rates,
         )
 
     def dismiss(self) -> None:

@@ -21,7 +21,6 @@ from pydantic import Field
 from blocks.account import FleetAccount
 from blocks.ec2_config import Ec2Config
 from blocks.secrets import run_secrets
-from blocks.unbuilt import refuse_unbuilt
 from bootstrap.run_plan import RunPlan, plan_run, planned_ahead
 from fleet.aws.images import WorkerImage
 from fleet.aws.prices import hourly_price
@@ -32,9 +31,11 @@ from fleet.evals.listener import listener
 from fleet.evals.lock import EvalLock
 from fleet.evals.preparation import FailureRecords, create_queues, send_jobs, settle_manifest, standing, tags_of
 from fleet.evals.progress import Finished, RunTally, Stop, TopUp
+from fleet.evals.registry import has_login
 from fleet.evals.report import RunReport
 from fleet.evals.request import EvalRequest
 from fleet.evals.secrets import RunSecrets
+from fleet.evals.setup_script import read_setup_script
 from fleet.pool import runs as workers_of
 from flows.artifacts import show_estimate, show_report
 from flows.check_ami import check_ami
@@ -78,7 +79,7 @@ def run_eval(
         account: Name of the Fleet Account block.
         worker_secrets: Name of a Worker Secrets block whose values the workers get.
     """
-    refuse_unbuilt(request, config)
+    setup = read_setup_script(config.worker_setup)
     check_log_dir(request.log_dir)
     home = cast("FleetAccount", FleetAccount.load(account))
     config = home.settled(config)
@@ -88,7 +89,19 @@ def run_eval(
         if not config.estimate:
             check_permissions(home, config, secrets=bool(secrets))
         plan = make_plan(request, config, Path(scratch), secrets)
-        run = Run(home.site(config.region), plan, config, account, secrets=secrets, advanced=home.advanced_parameters)
+        registry = home.registry_access()
+        if plan.needs_docker and not config.estimate:
+            has_login(registry, secrets.variables())
+        run = Run(
+            home.site(config.region),
+            plan,
+            config,
+            account,
+            secrets=secrets,
+            advanced=home.advanced_parameters,
+            registry=registry,
+            setup=setup,
+        )
         offer = make_estimate(run)
         if config.estimate:
             return ended(RunReport(run=run.id, outcome="estimated", why=offer.line()))
@@ -208,8 +221,11 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
     created.intake = queues.work
     sent = send_jobs(site, queues.work, tally.evals.values())
     get_run_logger().info("%d jobs to run, %d done before", sent, sum(len(one.done) for one in tally.evals.values()))
+    setup, rates = (site.objects.put_artifact(site.layout, it) if it else None for it in (run.setup, run.plan.rates))
     order = run.order(
         queues,
+        worker_setup=setup,
+        rates=rates,
         needs_docker=any(manifest.needs_docker for manifest in manifests),
         fleet_size=workers_for(sent, max_workers=run.config.max_workers, concurrency=run.config.concurrency_per_worker),
     )

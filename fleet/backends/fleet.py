@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from blocks.ec2_config import Ec2Config
-from blocks.unbuilt import refuse_unbuilt
 from bootstrap.run_plan import RunPlan, plan_run, planned_ahead
 from fleet.backends import Backend
 from fleet.errors import FleetError
@@ -24,6 +23,7 @@ from fleet.evals.listener import Listener, listener
 from fleet.evals.report import RunReport
 from fleet.evals.request import EvalRequest
 from fleet.evals.secrets import chosen
+from fleet.evals.setup_script import read_setup_script
 from fleet.importing import undisturbed
 
 Services = Callable[[], AbstractContextManager[Callable[[], None]]]
@@ -68,7 +68,7 @@ class FleetBackend(Backend):
 
     def run(self, request: EvalRequest, *, upload: bool = True) -> RunReport:
         """See `Backend.run`. Also RunCancelled."""
-        refuse_unbuilt(request, self._config)
+        read_setup_script(self._config.worker_setup)
         check_log_dir(request.log_dir)
         if not self._worker_secrets:
             chosen(request.secrets, os.environ)

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from blocks.unbuilt import refuse_unbuilt
 from bootstrap.plain import PlainLog, run_plain
 from bootstrap.run_plan import job_environment
 from bootstrap.setting_values import values_in_place
@@ -18,6 +17,7 @@ from fleet.cache import cache_folder
 from fleet.evals.delivery import check_log_dir, fetch
 from fleet.evals.eval_file import HEADER, EvalFile
 from fleet.evals.listener import Listener
+from fleet.evals.rates import rates_file
 from fleet.evals.report import EvalReport, RunReport, metrics_of, outcome_of
 from fleet.evals.request import EvalRequest
 from fleet.evals.secrets import chosen
@@ -36,19 +36,19 @@ class LocalBackend(Backend):
         Without `upload`, or a place for them, the logs stay in `logs` in the cache folder, as the report says.
         """
         began = time.monotonic()
-        refuse_unbuilt(request)
         check_log_dir(request.log_dir)
         chosen(request.secrets, os.environ)
         values = setting_values(request.settings)
         with tempfile.TemporaryDirectory(prefix="inspect-fleet-local-") as scratch:
             folder = Path(scratch)
+            rates = rates_file(request.model_cost_config, folder)
             ground = job_environment(request, folder, self._follower.stage)
             for warning in ground.warnings:
                 self._follower.warn(warning)
             self._follower.stage("Running")
             log_dir = request.log_dir if upload and request.log_dir else str(cache_folder() / "logs")
             with values_in_place(ground.environment, values):
-                logs = run_plain(request, ground.environment, log_dir, folder, say=self._follower.stage)
+                logs = run_plain(request, ground.environment, log_dir, folder, rates=rates, say=self._follower.stage)
         evals = [_report(log) for log in logs]
         return RunReport(
             run="", outcome=outcome_of(evals), evals=evals, seconds=round(time.monotonic() - began, 1), cost=0.0

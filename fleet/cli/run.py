@@ -76,6 +76,7 @@ class RequestInvalid(RequestRefused):
 )
 @click.option("--secret", "secrets", multiple=True, metavar="NAME", help="Environment variable that workers need.")
 @click.option("--worker-secrets", metavar="BLOCK", help="Worker Secrets block whose values workers get.")
+@click.option("--model-cost-config", metavar="FILE", help="Inspect's table of model prices (YAML or JSON).")
 @click.option("--samples-per-job", type=click.IntRange(min=1), help="Samples in one job; by default chosen.")
 @click.option("--tag", "tags", multiple=True, help="Tag of the eval.")
 @click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="Metadata of the eval.")
@@ -127,6 +128,7 @@ def request_from(options: dict[str, Any]) -> EvalRequest:
         "source": str(Path(options["source"]).resolve()) if options["source"] else None,
         "settings": [str(path) for path in settings_by_name(options["settings"]).values()],
         "secrets": list(options["secrets"]),
+        "model_cost_config": options["model_cost_config"] and str(Path(options["model_cost_config"]).resolve()),
         "samples_per_job": options["samples_per_job"] or "auto",
         "tags": list(options["tags"]),
         "metadata": pairs("--metadata", options["metadata"]),

@@ -69,10 +69,19 @@ class TaskPlan:
 
 
 def make_manifest(
-    plan: TaskPlan, request: EvalRequest, environment: EnvironmentSpec, *, slots: int, nonce: str = ""
+    plan: TaskPlan,
+    request: EvalRequest,
+    environment: EnvironmentSpec,
+    *,
+    slots: int,
+    nonce: str = "",
+    rates: bytes | None = None,
 ) -> EvalManifest:
-    """The manifest of one eval. `slots`: jobs that run at a time on the whole fleet; `nonce` makes an eval id of its own."""
-    identity = identify(plan, request, environment, nonce=nonce)
+    """The manifest of one eval. `slots`: jobs that run at a time on the whole fleet; `nonce` makes an eval id of its own.
+
+    `rates`: the table of model prices, where there is one.
+    """
+    identity = identify(plan, request, environment, nonce=nonce, rates=rates)
     return EvalManifest(
         eval_id=f"{slug(plan.task.name)}-{_digest(identity)}",
         task=plan.task,
@@ -92,7 +101,14 @@ def make_manifest(
     )
 
 
-def identify(plan: TaskPlan, request: EvalRequest, environment: EnvironmentSpec, *, nonce: str = "") -> dict[str, str]:
+def identify(
+    plan: TaskPlan,
+    request: EvalRequest,
+    environment: EnvironmentSpec,
+    *,
+    nonce: str = "",
+    rates: bytes | None = None,
+) -> dict[str, str]:
     """What decides the result, each part as a digest: two runs with equal parts are one eval, unequal ones say what changed."""
     config = {key: value for key, value in plan.eval_config.items() if key not in NEUTRAL_EVAL_KEYS}
     generate = {key: value for key, value in request.generate_config.items() if key not in NEUTRAL_GENERATE_KEYS}
@@ -109,6 +125,8 @@ def identify(plan: TaskPlan, request: EvalRequest, environment: EnvironmentSpec,
         "samples": [plan.epochs, [[type(it).__name__, it] for it in plan.sample_ids], plan.digests],
         "new_fleet": nonce,
     }
+    if rates is not None:  # one log has costs by one table, and a cost limit ends samples by it
+        parts["model_cost_config"] = rates.decode()
     return {name: _digest(part) for name, part in parts.items()}
 
 

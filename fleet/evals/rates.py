@@ -34,6 +34,16 @@ class RatesRefused(RequestRefused):
         )
 
 
+def rates_file(path: str | None, folder: Path) -> Path | None:
+    """The table as a JSON file in `folder`; None: the run has none. RatesRefused."""
+    content = read_rates(path)
+    if content is None:
+        return None
+    file = folder / "rates.json"
+    file.write_bytes(content)
+    return file
+
+
 def read_rates(path: str | None) -> bytes | None:
     """The table as JSON; None: the run has none, and nothing is priced. RatesRefused."""
     if path is None:

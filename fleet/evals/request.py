@@ -62,6 +62,10 @@ class EvalRequest(Wire):
     generate_config: dict[str, JsonValue] = Field(
         default={}, description="Inspect's GenerateConfig fields by name: temperature, max_tokens, seed, …"
     )
+    model_cost_config: str | None = Field(
+        default=None,
+        description="Inspect's table of model prices, a YAML or JSON file where the run starts; empty: nothing is priced.",
+    )
     log_dir: str | None = Field(
         default=None,
         description="Where the merged log is delivered: a folder or an s3:// address; empty: only the bucket.",

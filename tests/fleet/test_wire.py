@@ -74,7 +74,7 @@ GOLDEN = {
     EvalRequest: {
         1: {
             "version", "tasks", "models", "solver", "eval_config", "generate_config", "packages", "python", "source",
-            "settings", "secrets", "samples_per_job", "tags", "metadata", "log_dir",
+            "settings", "secrets", "model_cost_config", "samples_per_job", "tags", "metadata", "log_dir",
         }
     },
     EvalManifest: {
