@@ -18,10 +18,12 @@ from typing import Any
 import pytest
 from inspect_ai.log import read_eval_log
 
+from fleet.cache import cache_folder
 from fleet.evals.eval_file import EvalFile
 from fleet.local import environment
 from fleet.local.faults import FaultKit
 from fleet.local.preset import BUCKET
+from tests.checkouts import made
 from tests.cloud import CloudUnderTest, finish, until
 from tests.job_environment import KIT
 
@@ -37,13 +39,17 @@ class Secret:
 
     value: str = field(default_factory=lambda: f"sk-{uuid.uuid4().hex}{uuid.uuid4().hex}")
 
-    def run(self, log_dir: Path) -> tuple[str, ...]:
-        """The command's arguments. The task is given the value's digest alone, which also makes the eval a new one."""
+    def run(self, log_dir: Path, setting: Path | None = None) -> tuple[str, ...]:
+        """The command's arguments. The task is given the value's digest alone, which also makes the eval a new one.
+
+        With a `setting`, the value is to be in its values as well.
+        """
         digest = hashlib.sha256(self.value.encode()).hexdigest()
         task = ("evalkit/keyed", "-T", f"name={NAME}", "-T", f"digest={digest}", "-T", "count=6")
         fleet = ("--ec2-arg", "max_workers=2", "--samples-per-job", "1", "--local-cloud", "--json")
         source = ("--model", "kit/model", "--source", str(KIT))
-        return ("run", *task, *source, "--secret", NAME, *fleet, "--log-dir", str(log_dir))
+        more = ("--setting", str(setting), "-T", f"file=.settings/{setting.name}.env") if setting else ()
+        return ("run", *task, *more, *source, "--secret", NAME, *fleet, "--log-dir", str(log_dir))
 
 
 @pytest.fixture
@@ -55,15 +61,18 @@ def aws_edge(cloud: CloudUnderTest) -> Iterator[FaultKit]:
 
 
 def test_a_secret_that_comes_late_is_waited_for_and_is_nowhere_afterwards(
-    cloud: CloudUnderTest, aws_edge: FaultKit, tmp_path: Path
+    cloud: CloudUnderTest, aws_edge: FaultKit, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    """Also the values of a setting, which lie in parameters and files of their own."""
     secret, logs, scratch = Secret(), tmp_path / "logs", tmp_path / "scratch"
     scratch.mkdir()
+    setting = made(tmp_path_factory.mktemp("settings") / "tools", {"words.txt": "north"})
+    setting.with_name("tools.env").write_text(f"KEY={secret.value}\n")
     listen_for(secret, aws_edge)
     # Not written within so many seconds, and not before both instances have asked in vain: machines differ in speed.
     aws_edge.fault("PutParameter", match=secret.value, delay=HELD_BACK_S, code="ThrottlingException", times=None)
-    command = cloud.start(*secret.run(logs), **{NAME: secret.value, "TMPDIR": str(scratch)})
-    workers = until("two workers", lambda: both(cloud), seconds=60)
+    command = cloud.start(*secret.run(logs, setting), **{NAME: secret.value, "TMPDIR": str(scratch)})
+    workers = until("two workers", lambda: both(cloud), seconds=150)  # a job environment with the setting is built first
     until("both await a retry", lambda: [states(cloud, one)[-1] for one in workers] == ["AwaitingRetry"] * 2)
     heard, held_back = aws_edge.hits()
     assert held_back, "a request that carries the value is told by it"
@@ -81,8 +90,16 @@ def test_a_secret_that_comes_late_is_waited_for_and_is_nowhere_afterwards(
     scores = {
         score.value for sample in read_eval_log(one["log"]).samples or [] for score in (sample.scores or {}).values()
     }
-    assert scores == {"C"}, "every runner had the value"
+    assert scores == {"C"}, "every runner had the value, in its environment and beside the setting"
     assert one["samples_done"] == 6
+    for worker in workers:
+        assert cloud.steps(worker)["fetch-setting-values tools"] == "COMPLETED"
+    mine = {"parent_task_run_id": {"is_null_": False}, "name": {"like_": "secrets for"}}
+    assert [run["name"] for run in cloud.flow_runs(**mine) if run["parameters"]["run"] == done.report["run"]] == [
+        "secrets for 2 instances"
+    ]
+    values = list(cache_folder().glob("environments/*/*/.settings/*.env"))
+    assert values == [], "on this machine, which planned and ran the instances"
 
     assert heard + aws_edge.hits()[0] == 0, "no request but the parameter's own carried it: no message, no tag"
     everything = Everything(cloud, done.report["run"])
