@@ -72,7 +72,8 @@ def test_a_secret_that_comes_late_is_waited_for_and_is_nowhere_afterwards(
     # Not written within so many seconds, and not before both instances have asked in vain: machines differ in speed.
     aws_edge.fault("PutParameter", match=secret.value, delay=HELD_BACK_S, code="ThrottlingException", times=None)
     command = cloud.start(*secret.run(logs, setting), **{NAME: secret.value, "TMPDIR": str(scratch)})
-    workers = until("two workers", lambda: both(cloud), seconds=150)  # a job environment with the setting is built first
+    # A job environment with the setting is built first.
+    workers = until("two workers", lambda: both(cloud), seconds=150)
     until("both await a retry", lambda: [states(cloud, one)[-1] for one in workers] == ["AwaitingRetry"] * 2)
     heard, held_back = aws_edge.hits()
     assert held_back, "a request that carries the value is told by it"
