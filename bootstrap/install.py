@@ -15,6 +15,7 @@ import fleet
 from bootstrap.environment import JobEnvironment
 from fleet.errors import FleetError
 from fleet.evals.layout import Layout
+from fleet.evals.settings import FOLDER
 
 LOOK_SECONDS = 60
 _LOOK = """
@@ -71,6 +72,8 @@ def resolved_locations(environment: JobEnvironment, *, run: Callable[[Path], str
         yield f"job environment {environment.python} (Python {python}): inspect-ai {version} from {_folder(origin)}"
     if environment.source is not None:
         yield f"source at {environment.source}"
+    for setting in environment.spec.settings:
+        yield f"setting {setting.name} at {environment.working_folder / FOLDER / setting.name}, commit {setting.commit}"
 
 
 def _look(python: Path) -> str:

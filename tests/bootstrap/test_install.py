@@ -9,7 +9,7 @@ import pytest
 
 from bootstrap.environment import JobEnvironment
 from bootstrap.install import ArtifactCorrupt, fetch_artifact, resolved_locations
-from fleet.evals.documents import EnvironmentSpec
+from fleet.evals.documents import EnvironmentSpec, SettingSpec
 from fleet.evals.layout import Layout
 
 CONTENT = b"an archive"
@@ -38,8 +38,12 @@ def test_a_damaged_artifact_is_refused_and_not_left_behind(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+SETTING = SettingSpec(name="tools", files="1" * 64, git="2" * 64, commit="3" * 40)
+
+
 def environment(source: Path | None = None) -> JobEnvironment:
-    return JobEnvironment(spec=EnvironmentSpec(python="3.11", lock=""), python=Path(sys.executable), source=source)
+    spec = EnvironmentSpec(python="3.11", lock="", settings=[SETTING])
+    return JobEnvironment(spec=spec, python=Path(sys.executable), source=source)
 
 
 def test_the_places_that_code_is_taken_from_are_told(tmp_path: Path) -> None:
@@ -47,7 +51,7 @@ def test_the_places_that_code_is_taken_from_are_told(tmp_path: Path) -> None:
     assert "fleet from /" in lines[0]
     assert "inspect-ai 0." in lines[1]
     assert lines[1].rstrip().endswith("inspect_ai")
-    assert lines[2] == f"source at {tmp_path}"
+    assert lines[2:] == [f"source at {tmp_path}", f"setting tools at {tmp_path}/.settings/tools, commit {'3' * 40}"]
 
 
 def test_an_environment_that_cannot_be_looked_at_stops_nothing() -> None:

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tarfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fleet.evals import source
 from fleet.evals.settings import (
@@ -198,6 +202,19 @@ def test_what_isnt_a_whole_checkout_is_refused_in_one_line(
 def test_a_name_that_serves_no_folder_and_no_parameter_is_refused(folder: str, why: str) -> None:
     with pytest.raises(SettingRefused, match=why):
         setting_name(f"/tmp/{folder}" if folder != "/" else "/")  # noqa: S108
+
+
+@given(
+    st.lists(st.text(st.sampled_from("aZ0._- /~é\n"), max_size=12).map(lambda text: text + ".env" * (len(text) % 2)))
+)
+def test_no_setting_lies_where_another_or_its_values_do(names: list[str]) -> None:
+    """Whatever folders are called: accepted names are folders, files of values and ends of parameters of their own."""
+    accepted = []
+    for name in names:
+        with suppress(SettingRefused):
+            accepted.append(setting_name(Path("/somewhere", name)))
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+", name) and name not in (".", "..") for name in accepted)
+    assert {f"{name}.env" for name in accepted}.isdisjoint(accepted)
 
 
 def test_two_settings_of_one_name_are_refused_and_the_order_says_nothing(tmp_path: Path) -> None:
