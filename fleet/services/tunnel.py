@@ -214,6 +214,7 @@ class Tunnel:
             with direct.open(urllib.request.Request(f"{self.api}/work_pools/ec2", headers=told), timeout=5) as answer:  # noqa: S310
                 return bool(json.load(answer)["status"] == "READY")
         except urllib.error.HTTPError as error:
+            error.close()
             if error.code == 401:
                 raise AuthRefused(instance=self._instance) from error
             return False  # the pool isn't there yet
