@@ -19,7 +19,7 @@ _NOT_HERE = "it names what an instance doesn't have: pass AWS_ACCESS_KEY_ID and 
 RESERVED: Mapping[str, str] = {
     **dict.fromkeys(("PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "TMPDIR"), _JOBS_OWN),
     **dict.fromkeys(("PYTHONHASHSEED", "PYTHONUNBUFFERED", "VIRTUAL_ENV", "INSPECT_DISPLAY"), _JOBS_OWN),
-    **dict.fromkeys(("GIT_CEILING_DIRECTORIES", "TQDM_DISABLE"), _JOBS_OWN),
+    **dict.fromkeys(("GIT_CEILING_DIRECTORIES", "TQDM_DISABLE", "DOCKER_CONFIG", "UV_CACHE_DIR"), _JOBS_OWN),
     **dict.fromkeys(("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_PROGRESS_BARS"), _JOBS_OWN),
     **dict.fromkeys(
         ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONUSERBASE", "PYTHONEXECUTABLE", "PYTHONDONTWRITEBYTECODE"),
@@ -36,6 +36,7 @@ RESERVED: Mapping[str, str] = {
     ),
 }
 RESERVED_PREFIXES: Mapping[str, str] = {
+    "GIT_CONFIG_": _JOBS_OWN,
     **dict.fromkeys(("LD_", "DYLD_"), "it would load other code into every process of a job"),
     **dict.fromkeys(("PREFECT", "FLEET_"), "it belongs to what runs the jobs, and is kept from them"),
     **dict.fromkeys(("INSPECT_EVAL_", "INSPECT_LOG_"), _OPTION),
