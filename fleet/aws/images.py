@@ -33,6 +33,8 @@ VERSION_TAG = "inspect-fleet:version"
 UNKNOWN_AMI = frozenset({"InvalidAMIID.Malformed", "InvalidAMIID.NotFound", "InvalidAMIID.Unavailable"})
 """EC2 knows no such AMI in this region; Unavailable is what it says of some deregistered ones."""
 UNKNOWN_PARAMETER = frozenset({"ParameterNotFound", "ParameterVersionNotFound"})
+MALFORMED_PARAMETER = "ValidationException"
+"""SSM's answer for a name that no parameter can have."""
 UNKNOWN_TYPE = "InvalidInstanceType"
 TYPES_A_CALL = 100
 """Of DescribeInstanceTypes, EC2's limit."""
@@ -117,7 +119,7 @@ class AmiRejected(RequestRefused):
 
 
 class AmiParameterMissing(AmiRejected):
-    """The parameter that should name the image doesn't exist in the region."""
+    """The parameter that should name the image doesn't exist in the region, or can't."""
 
 
 class AmiAbsent(AmiRejected):
@@ -307,6 +309,10 @@ def _name(aws: Aws, source: str) -> AmiName:
         if refusal.code in UNKNOWN_PARAMETER:
             raise AmiParameterMissing(
                 parameter=source, ami="", region=aws.region, why="the parameter that names it doesn't exist"
+            ) from refusal
+        if refusal.code == MALFORMED_PARAMETER:
+            raise AmiParameterMissing(
+                parameter=source, ami="", region=aws.region, why=f"no parameter can have this name ({refusal.why})"
             ) from refusal
         raise
     return AmiName(ami=ami, parameter=source, region=aws.region)

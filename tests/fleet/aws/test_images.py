@@ -229,6 +229,14 @@ def test_a_missing_parameter_is_refused(aws: Aws, unique: str, by_default: bool)
         assert part in str(caught.value)
 
 
+def test_a_parameter_whose_name_cannot_be_one_is_refused(aws: Aws) -> None:
+    fail(aws.ssm, "GetParameter", "ValidationException", "Parameter name must be a fully qualified name")
+    with pytest.raises(
+        AmiParameterMissing, match=r"no parameter can have this name .*fully qualified.*fleet image build"
+    ):
+        check_image(aws, requested="/in valid", default_parameter=DEFAULT, instance_types=X86)
+
+
 def test_a_parameter_that_holds_nothing_of_use_is_named(aws: Aws, unique: str) -> None:
     parameter = f"/{unique}/image"
     name(aws, parameter, " ")
