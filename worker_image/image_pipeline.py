@@ -36,7 +36,7 @@ class PipelineAbsent(ImageFailure):
     def message(self) -> str:
         """One line: which, where, why, what else there is."""
         return (
-            f"no Image Builder pipeline {self.name} in {self.region} ({self.why}). Add it with `fleet setup`, or build with "
+            f"no Image Builder pipeline {self.name} in {self.region} ({self.why}). docs/image.md says how to add it; or build with "
             "--builder instance"
         )
 

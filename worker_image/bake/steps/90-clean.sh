@@ -15,6 +15,6 @@ rm -f "$FLEET_ROOT"/etc/ssh/ssh_host_*
 rm -rf "$FLEET_ROOT"/root/.ssh "$FLEET_ROOT"/home/*/.ssh
 rm -f "$FLEET_ROOT"/root/.bash_history "$FLEET_ROOT"/home/*/.bash_history
 rm -rf "$FLEET_ROOT"/root/.docker "$FLEET_ROOT"/root/.cache
-rm -rf "$FLEET_ROOT"/var/log/journal/* "$FLEET_ROOT"/var/log/amazon "$FLEET_ROOT"/var/lib/amazon/ssm/i-*
+rm -rf "$FLEET_ROOT"/var/log/journal/*
 find "$FLEET_ROOT/var/log" -type f -exec truncate --size 0 {} + 2>/dev/null || true # under another root there may be none
 sync
