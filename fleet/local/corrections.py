@@ -1,8 +1,8 @@
 """Where moto 5.2.5 isn't AWS, and this project would notice. Each correction names the reason and AWS's own rule.
 
 They reach into moto's internals, so moto is pinned exactly; another release is refused, not hoped for. The corrections
-of one service stand together: `corrections_start` (what moto is told before it is imported, and a lean import),
-`corrections_ec2`, `corrections_sqs`, `corrections_ssm`. tests/fleet/local holds one contract test for each rule.
+of one service or subject stand together, in `corrections_*`; `corrections_start` is what moto is told before it is imported, and a
+lean import. tests/fleet/local holds one contract test for each rule.
 """
 
 from __future__ import annotations
