@@ -1,0 +1,115 @@
+"""`fleet setup` in the emulated account: what it says, what it changes, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from fleet.cli.main import code_of, fleet
+from fleet.local import preset
+from tests.fleet.account.fake_cloudformation import FakeCloudFormation
+from tests.fleet.local.conftest import Host
+
+
+@pytest.fixture
+def run(person: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    monkeypatch.setattr("fleet.cli.setup._api", lambda: None)
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        code = code_of(fleet, ["setup", *arguments])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return command
+
+
+def waiting_changes(host: Host) -> list[Any]:
+    """Change sets that somebody could still execute."""
+    found = host.client("cloudformation").list_change_sets(StackName="inspect-fleet")["Summaries"]
+    return [one for one in found if one["ExecutionStatus"] == "AVAILABLE"]
+
+
+def test_without_a_prefect_api_the_account_is_done_and_the_rest_is_said(run: Any) -> None:
+    """Exit code 3: it ran, and something is still to be done."""
+    code, out, err = run()
+    assert code == 3
+    assert (
+        out == "stack inspect-fleet in us-east-1 (CREATE_COMPLETE): nothing was changed: there is nothing to change\n"
+    )
+    assert "no Prefect API is configured" in err
+
+
+def test_the_check_names_a_missing_prefect_api(run: Any) -> None:
+    code, out, _ = run("--check", "--json")
+    document = json.loads(out)
+    assert (code, document["well"]) == (3, False)
+    assert [one["what"] for one in document["findings"] if one["status"] != "ok"] == ["Prefect API"]
+
+
+def test_a_change_is_shown_and_waits_for_a_yes(run: Any, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No terminal to ask at: exit code 2, and nothing is left of the change set."""
+    code, out, err = run("--param", "LogDays=30")
+    assert code == 2
+    assert out.splitlines() == [
+        "~ stack inspect-fleet",
+        "  ~ parameter LogDays: '90' becomes '30'",
+        "  ~ Bucket (AWS::S3::Bucket)",
+    ]
+    assert "pass --yes" in err
+    assert waiting_changes(host) == []
+
+
+def test_a_yes_changes_it_once(run: Any, host: Host) -> None:
+    code, out, _ = run("--param", "logdays=45", "--yes", "--json")
+    document = json.loads(out)
+    assert (code, document["changed"], document["status"]) == (3, True, "UPDATE_COMPLETE")
+    rules = host.client("s3").get_bucket_lifecycle_configuration(Bucket=preset.BUCKET)["Rules"]
+    assert {rule["Expiration"]["Days"] for rule in rules if "Expiration" in rule} == {45}
+    code, out, _ = run("--json")  # it stays as it was said
+    assert (json.loads(out)["changed"], json.loads(out)["changes"]) == (False, [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--param", "LogDayz=1"], "--param LogDayz: the account's template has BucketName, Prefix"),
+        (["--param", "LogDays"], "--param LogDays: write key=value"),
+    ],
+)
+def test_a_parameter_that_is_none_is_refused_before_anything_is_asked(
+    run: Any, arguments: list[str], words: str
+) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+
+
+def test_no_credentials_are_one_line(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    code, _, err = run("--check")
+    assert code == 1
+    assert len(err.splitlines()) == 1
+    assert "Renew the AWS credentials" in err
+
+
+def test_a_stack_whose_creation_failed_is_one_line_with_the_way_out(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeCloudFormation(status="ROLLBACK_COMPLETE")
+    monkeypatch.setattr("fleet.aws.session.Aws.cloudformation", property(lambda _: fake))
+    code, _, err = run("--yes")
+    assert code == 1
+    assert len(err.splitlines()) == 1
+    assert "aws cloudformation delete-stack --stack-name inspect-fleet --region us-east-1" in err
+
+
+def test_a_prefect_api_that_does_not_answer_is_one_line_and_leaves_no_change_set(
+    run: Any, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleet.cli.setup._api", lambda: "http://127.0.0.1:9/api")
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    code, _, err = run("--param", "LogDays=77", "--yes")
+    assert code == 1
+    assert "doesn't answer" in err.splitlines()[-1]
+    assert waiting_changes(host) == []
