@@ -35,7 +35,7 @@ class Arrivals:
         self.handout = handout
         self.refused = refused
         self.served: set[str] = set()
-        """Workers whose instance has its secrets, or never will."""
+        """Instances that have their secrets, or never will."""
         self._coming: queue.SimpleQueue[WorkerFacts | None] = queue.SimpleQueue()
 
     def add(self, worker: WorkerFacts) -> None:
@@ -92,5 +92,5 @@ def write_secrets(coming: Arrivals, worker: WorkerFacts) -> str:
         get_run_logger().error("%s gets no secrets and is ended: %s", instance, why)
         coming.refused.put((instance, why))
         stop([UUID(worker.run_id)], why=f"its secrets could not be written: {why}")
-    coming.served.add(worker.run_id)
+    coming.served.add(instance)
     return why

@@ -75,7 +75,7 @@ class Provisioning:
         self._open: Round | None = None
         """The round that takes more."""
         self._given: dict[str, Round] = {}
-        """By worker, the round that serves it."""
+        """By instance, the round that serves it."""
         self._failing_since: float | None = None
         self._not_before = float("-inf")
 
@@ -89,12 +89,12 @@ class Provisioning:
         self._handout.ended(worker.instance for worker in workers if worker.over and worker.instance)
         self._handout.delete_fetched()
         self._close_rounds()
-        unserved = [worker for worker in workers if not worker.over and worker.run_id not in self._given]
+        unserved = [worker for worker in workers if not worker.over and worker.instance not in self._given]
         ready = [worker for worker in unserved if worker.instance]
         if ready and self._clock() >= self._not_before:
             self._open = self._open or self._begin(self._handout, len(unserved))
             for worker in ready:
-                self._given[worker.run_id] = self._open
+                self._given[str(worker.instance)] = self._open
                 self._open.arrivals.add(worker)
         if self._open and len(ready) == len(unserved):
             self._open.arrivals.end()
@@ -136,7 +136,9 @@ class Provisioning:
             self._not_before = now + AGAIN_S
             served = ended.arrivals.served
             self._given = {
-                worker: round_ for worker, round_ in self._given.items() if round_ is not ended or worker in served
+                instance: round_
+                for instance, round_ in self._given.items()
+                if round_ is not ended or instance in served
             }
 
     def _told(self) -> list[tuple[str, str]]:

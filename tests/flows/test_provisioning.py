@@ -52,7 +52,7 @@ class Flow:
                 raise self.failures.pop(0)
             self.serve(str(worker.instance))
             coming.handout.write(str(worker.instance))
-            coming.served.add(worker.run_id)
+            coming.served.add(str(worker.instance))
         self.ended += 1
 
 
@@ -127,6 +127,17 @@ def test_instances_that_replace_lost_ones_get_a_flow_run_of_their_own(store: Sto
         until(lambda: flow.ended == 2)
     assert flow.runs == [1, 1]
     assert sorted(store.held) == ["i-2", "i-2.env.linux"], "what the lost one had not fetched is gone"
+
+
+def test_a_worker_that_gets_another_instance_gets_secrets_for_that_one_too(
+    store: Store, flow: Flow, clock: Clock
+) -> None:
+    worker = a_worker("i-1")
+    with provisioning_of(store, flow, clock) as provisioning:
+        provisioning.look([worker])
+        provisioning.look([come(worker, "i-2")])
+        until(lambda: flow.ended == 2)
+    assert {name.partition(".")[0] for name in store.held} == {"i-1", "i-2"}
 
 
 def test_a_slow_write_keeps_nobody_from_looking(store: Store, flow: Flow, clock: Clock) -> None:
