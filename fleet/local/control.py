@@ -9,14 +9,16 @@ from typing import Any
 from fleet.local.calls import Environ, StartResponse
 from fleet.local.faults import PATH, Fault, FaultBook
 from fleet.local.hypervisor import Hypervisor, NotSpot
+from fleet.local.rooms import ROOMS
 
 
 class Control:
     """Answers the control path.
 
     `GET health` · `GET faults` (with hits, and calls by operation) · `POST faults` a `Fault` · `DELETE faults` ·
-    `POST interrupt` {instance, notice} · `POST rebalance` {instance} · `POST crash` {instance} · `POST timing` fields of
-    `Timing`. What can't be done is 400, or 404, with `{"error": why}`.
+    `POST room` fields of `Rooms.set`, cleared with the faults · `POST interrupt` {instance, notice} ·
+    `POST rebalance` {instance} · `POST crash` {instance} · `POST timing` fields of `Timing`. What can't be done is 400, or
+    404, with `{"error": why}`.
     """
 
     def __init__(self, faults: FaultBook, hypervisor: Hypervisor) -> None:
@@ -48,6 +50,9 @@ class Control:
                 self._faults.add(Fault.read(given))
             case "DELETE faults":
                 self._faults.clear()
+                ROOMS.clear()
+            case "POST room":
+                ROOMS.set(**given)
             case "POST interrupt":
                 return {"ends": hypervisor.interrupt(given["instance"], given.get("notice")).isoformat()}
             case "POST rebalance":

@@ -47,6 +47,7 @@ class Emulator:
         import_moto()
         from fleet.local.corrections_cloudformation import correct_cloudformation
         from fleet.local.corrections_ec2 import correct_ec2
+        from fleet.local.corrections_fleets import correct_fleets
         from fleet.local.corrections_images import add_base_images, correct_images
         from fleet.local.corrections_network import correct_network
         from fleet.local.corrections_probes import correct_probes
@@ -61,6 +62,7 @@ class Emulator:
         correct_sqs()
         correct_ssm()
         correct_probes()
+        correct_fleets()
         correct_cloudformation()
         _fill_account()
         add_base_images(roots)

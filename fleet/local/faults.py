@@ -132,8 +132,12 @@ class FaultKit:
         """Script a fault: the fields of `Fault`."""
         self._ask("POST", "faults", {"operation": operation, **fields})
 
+    def room(self, count: int, **place: str) -> None:
+        """Room for so many more instances of `instance_type`, on `market`, in `subnet` (each: any, unless named)."""
+        self._ask("POST", "room", {"count": count, **place})
+
     def clear(self) -> None:
-        """Clear all faults and counts."""
+        """Clear all faults, counts and ends of room."""
         self._ask("DELETE", "faults")
 
     def hits(self) -> list[int]:

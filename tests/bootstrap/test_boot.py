@@ -230,3 +230,57 @@ def test_boot_loads_neither_boto3_nor_anything_heavy_before_it_must() -> None:
     heavy = "{'boto3', 'botocore', 'prefect', 'pydantic', 'anyio', 'inspect_ai'}"
     code = f"import sys, bootstrap.boot; print(sorted({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+TAG = "inspect-fleet:flow-run"
+
+
+def says_its_flow_run(run_id: str) -> str:
+    return f"import os; raise SystemExit(os.environ['PREFECT__FLOW_RUN_ID'] != '{run_id}')"
+
+
+def test_an_instance_learns_its_flow_run_by_its_own_tag_for_which_it_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """User data is one for a group; the pool worker tags each instance after its launch."""
+    monkeypatch.setenv("FLEET_FLOW_RUN_TAG", TAG)
+    monkeypatch.delenv("PREFECT__FLOW_RUN_ID", raising=False)
+    waited: list[float] = []
+    with serving(FakeMetadata()) as fake:
+
+        def sleep(seconds: float) -> None:
+            waited.append(seconds)
+            if len(waited) == 3:
+                fake.values[f"tags/instance/{TAG}"] = "run-1"
+
+        code = boot(
+            [sys.executable, "-c", says_its_flow_run("run-1")],
+            metadata=Metadata({"AWS_EC2_METADATA_SERVICE_ENDPOINT": fake.endpoint}),
+            client_of=FakeClients(),
+            log_path=tmp_path / "l",
+            console=io.BytesIO(),
+            sleep=sleep,
+        )
+    assert code == 0
+    assert waited == [2, 2, 2]
+
+
+def test_an_instance_that_nobody_claims_ends_with_one_line_that_says_so(
+    metadata: Metadata, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pool worker was killed between launch and tag."""
+    monkeypatch.setenv("FLEET_FLOW_RUN_TAG", TAG)
+    clients = FakeClients()
+    code, console = run("print('ran')", metadata, clients, tmp_path)
+    assert code == 1
+    assert f"fatal: no flow run for this instance: its tag {TAG} isn't in its metadata after 120 s" in console
+    assert "ran\n" not in console
+    assert b"fatal: no flow run" in clients.objects[LOG]
+
+
+def test_without_the_name_of_a_tag_the_flow_run_is_the_one_that_the_user_data_names(
+    metadata: Metadata, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FLEET_FLOW_RUN_TAG", raising=False)
+    monkeypatch.setenv("PREFECT__FLOW_RUN_ID", "run-2")
+    assert run(says_its_flow_run("run-2"), metadata, FakeClients(), tmp_path)[0] == 0

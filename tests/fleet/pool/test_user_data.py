@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
+import random
 import re
 import shlex
 import subprocess
 import sys
 import threading
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,6 +24,7 @@ from hypothesis import strategies as st
 from fleet.aws.session import Aws
 from fleet.pool.boot_log import tail
 from fleet.pool.environment import instance_environment
+from fleet.pool.order import FLOW_RUN_TAG
 from fleet.pool.user_data import LIMIT_BYTES, CommandRefused, UserDataTooLarge, user_data
 from fleet.pool.variables import DEFAULT_COMMAND
 
@@ -33,7 +37,8 @@ def test_the_longest_names_stay_below_four_kilobytes() -> None:
     told = instance_environment(
         plain={},
         api_url=f"https://{'h' * 200}/api/accounts/{run}/workspaces/{run}",
-        flow_run_id=run,
+        flow_run_id=None,
+        flow_run_tag=FLOW_RUN_TAG,
         region="ap-southeast-99",
         code=f"s3://{bucket}/{prefix}/artifacts/{'0' * 64}",
         code_sha256="0" * 64,
@@ -49,6 +54,14 @@ def test_what_ec2_would_not_take_is_refused_and_names_what_is_large() -> None:
     assert len(user_data({"A": "x" * room}, "true", max_hours=1).encode()) == LIMIT_BYTES
     with pytest.raises(UserDataTooLarge, match=r"16,385 bytes .* B \(9,000 bytes\), A"):
         user_data({"A": "x" * (room - 9_000 - len("export B=\n") + 1), "B": "x" * 9_000}, "true", max_hours=1)
+
+
+def test_what_cannot_be_compressed_is_refused_by_its_size_too() -> None:
+    """Nothing is compressed on the way: 16,384 bytes are what EC2 takes, whatever is in them."""
+    noise = base64.b85encode(random.Random(1).randbytes(14_000)).decode()  # noqa: S311  any noise will do
+    assert len(zlib.compress(noise.encode(), 9)) > 14_000
+    with pytest.raises(UserDataTooLarge, match=r"EC2 takes 16,384. The largest variables are NOISE"):
+        user_data({"NOISE": noise}, "true", max_hours=1)
 
 
 def test_bytes_are_counted_and_not_characters() -> None:
