@@ -80,7 +80,9 @@ class EvalRequest(Wire):
         pattern=r"^3\.\d+(\.\d+)?$",
         description="Python version of the job environment; empty: the planner's.",
     )
-    settings: list[str] = Field(default=[], description="Setting checkouts that travel beside the source.")
+    settings: list[str] = Field(
+        default=[], description="Git checkouts that tasks read while they run, each at .settings/<its folder's name>."
+    )
     samples_per_job: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         default="auto", description="(sample, epoch) pairs in a job; auto: by how many there are and what they need."
     )
