@@ -11,14 +11,15 @@ import sys
 from fleet.importing import undisturbed
 
 PARENT = "FLEET_PARENT"
-"""Environment: the id of the process that started this one, where it is to end with it, however that one ends."""
+"""Environment: the id of the process that started this one, where it is to end with it, however that one ends. It isn't
+handed on."""
 SET_DEATH_SIGNAL = 1
 """prctl(2): PR_SET_PDEATHSIG."""
 
 
 def main(module: str, arguments: list[str]) -> None:
     """Import `module` undisturbed, then run it."""
-    if parent := os.environ.get(PARENT):
+    if parent := os.environ.pop(PARENT, None):
         end_with(int(parent))
     with undisturbed():
         run = importlib.import_module(module).main

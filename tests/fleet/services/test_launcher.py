@@ -33,12 +33,13 @@ def test_a_child_of_a_killed_program_is_told_to_end(environment: Mapping[str, st
         "print(child.pid, flush=True)\n"
         "child.wait()\n"
     )
-    parent = subprocess.Popen([sys.executable, "-c", starts_it], env=environment, stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    child = int(parent.stdout.readline())
-    assert parent.stdout.readline() == "runs\n"
-    parent.send_signal(signal.SIGKILL)
-    parent.wait()
+    with subprocess.Popen(
+        [sys.executable, "-c", starts_it], env=environment, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert parent.stdout.readline() == "runs\n"
+        parent.send_signal(signal.SIGKILL)
     until("the child is gone", lambda: not Path(f"/proc/{child}").exists() or _zombie(child), seconds=10)
 
 
