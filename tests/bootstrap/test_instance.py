@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
 import pytest
 
 from bootstrap.clockwork import real_clockwork
+from bootstrap.environment import JobEnvironment
 from bootstrap.instance import Instance, on_duty
+from fleet.aws.parameters import ParameterNotReady
 from fleet.aws.queues import Depth, QueueGone
-from fleet.evals.documents import EnvironmentSpec, WorkerOrder
+from fleet.evals.documents import EnvironmentSpec, WorkerEvent, WorkerOrder
 
 ORDER = WorkerOrder(
     run="run",
@@ -99,3 +102,59 @@ def test_a_duty_ends_with_no_secret_and_no_file_left_even_if_no_event_can_be_sen
     assert instance.secrets.environment() == {}
     assert not instance.folder.exists()
     assert [line.partition(" not sent")[0] for line in said] == ["event booted", "event ended"]
+
+
+class Heard:
+    """Queues that keep the events."""
+
+    def __init__(self) -> None:
+        self.events: list[WorkerEvent] = []
+
+    def send(self, _: str, bodies: Sequence[str], *__: object) -> None:
+        self.events += [WorkerEvent.read(body) for body in bodies]
+
+
+class Lagging:
+    """Parameters of two settings; the first read of each comes too early."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def get_secret(self, name: str) -> dict[str, str]:
+        self.asked.append(name)
+        if self.asked.count(name) == 1:
+            raise ParameterNotReady(parameter=name, code="AccessDeniedException", why="")
+        setting = name.rpartition(".env.")[2]
+        return {setting: f"KEY=sk-{setting}-value"}
+
+
+def test_values_of_settings_lie_beside_them_until_the_duty_ends_and_the_controller_hears_what_was_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues, parameters, said = Heard(), Lagging(), list[str]()
+    monkeypatch.setattr("bootstrap.instance.Queues", lambda _: queues)
+    monkeypatch.setattr("bootstrap.instance.Parameters", lambda _: parameters)
+    (tmp_path / "source").mkdir()
+    python = tmp_path / "venv" / "bin" / "python"
+    environment = JobEnvironment(spec=ORDER.environment, python=python, source=tmp_path / "source")
+    order = ORDER.model_copy(update={"secrets_parameter": "/p", "setting_values": ["linux", "mac"]})
+    there = tmp_path / "source" / ".settings"
+
+    async def main() -> None:
+        async with on_duty(order, worker="w", say=said.append, environ={"FLEET_INSTANCE_ID": "i-0"}) as instance:
+            for setting in order.setting_values:
+                with pytest.raises(ParameterNotReady, match=rf"/p/i-0\.env\.{setting} can't be read"):
+                    await instance.fetch_setting_values(environment, setting)
+                await instance.fetch_setting_values(environment, setting)
+            assert {path.name: path.read_text() for path in there.iterdir()} == {
+                "linux.env": "KEY=sk-linux-value",
+                "mac.env": "KEY=sk-mac-value",
+            }
+            assert instance.secrets.hide("refused sk-mac-value") == "refused <mac: KEY>"
+            assert instance.runner_environment({}) == {}
+
+    anyio.run(main)
+    assert list(there.iterdir()) == []
+    fetched = [event.detail["parameter"] for event in queues.events if event.kind == "secrets_fetched"]
+    assert fetched == ["/p/i-0.env.linux", "/p/i-0.env.mac"]
+    assert "sk-" not in "".join([*said, *(event.write() for event in queues.events)])
