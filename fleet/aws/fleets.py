@@ -42,8 +42,9 @@ class Fleets:
         # Guards the name: a cancelled task leaves its thread behind, which may make the template while it is asked for.
         self._lock = threading.Lock()
         self._template: str | None = None
-        self._doubted: str | None = None
-        """The name of a template whose making had no answer."""
+        """Its name, once it is there."""
+        self._to_delete: dict[str, str] | None = None
+        """How it is deleted, once it may be there: by its id, which policies are about, or else by its name."""
 
     def ask(self, order: LaunchOrder, ask: Ask) -> Answer:
         """Ask once for up to so many spot instances in these places; no retries of botocore's."""
@@ -55,28 +56,30 @@ class Fleets:
     def close(self) -> None:
         """Delete the template, if one was made. AwsRefused: it is left."""
         with self._lock:
-            name = self._template or self._doubted
-            if name is None:
+            if self._to_delete is None:
                 return
+            which = self._to_delete
             try:
-                with calling("ec2", f"{name} in {self.region}"):
-                    self.aws.ec2.delete_launch_template(LaunchTemplateName=name)
+                with calling("ec2", f"{', '.join(which.values())} in {self.region}"):
+                    self.aws.ec2.delete_launch_template(**cast("Any", which))
             except AwsRefused as refused:
                 if refused.code not in GONE:
                     raise
-            self._template = self._doubted = None
+            self._template = self._to_delete = None
 
     def _made(self, order: LaunchOrder) -> str:
         """The name of the group's template, which is made at the first call."""
         with self._lock:
             name = f"{TEMPLATE_PREFIX}{order.attempt}"
             if self._template is None:
+                before, self._to_delete = self._to_delete, {"LaunchTemplateName": name}
                 try:
                     with calling("ec2", f"{name} in {self.region}"):
-                        self.aws.ec2_once.create_launch_template(**template_arguments(order, name))
+                        made = self.aws.ec2_once.create_launch_template(**template_arguments(order, name))
+                    self._to_delete = {"LaunchTemplateId": made["LaunchTemplate"]["LaunchTemplateId"]}
                 except AwsRefused as refused:
-                    if refused.code in IN_DOUBT:
-                        self._doubted = name
+                    if refused.code not in IN_DOUBT | TAKEN:
+                        self._to_delete = before
                     if refused.code not in TAKEN:
                         raise
                 self._template = name
