@@ -37,7 +37,7 @@ class CommandAbsent(FleetError):
         return f"{self.command} can't be started: {self.why}"
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--region", help="Region of the control plane; by default AWS's own setting, else us-east-1.")
 @click.option("--port", type=click.IntRange(1, 65_535), default=4200, show_default=True, help="Port on this machine.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND…]")
