@@ -281,7 +281,9 @@ def test_missing_permissions_are_named_in_the_runs_state_and_nothing_is_made(ben
     bench.worker._access = Access()
     clients = bench.worker._access.of(None, REGION)
     vpc = aws.ec2.create_vpc(CidrBlock="10.8.0.0/16")["Vpc"]["VpcId"]
-    here = aws.ec2.create_subnet(VpcId=vpc, CidrBlock="10.8.1.0/24")["Subnet"]["SubnetId"]
+    here = aws.ec2.create_subnet(VpcId=vpc, CidrBlock="10.8.1.0/24", AvailabilityZone=f"{REGION}a")["Subnet"][
+        "SubnetId"
+    ]
     fail(clients.ec2_once, "RunInstances", "UnauthorizedOperation", "not you", status=403)
     fail(clients.ec2_once, "DescribeInstances", "UnauthorizedOperation", "not you", status=403)
     bench.run(configuration=bench.configuration(subnets=[here]))
@@ -387,6 +389,21 @@ def test_a_run_that_ended_before_its_launch_is_not_launched(bench: Bench, state:
     assert bench.instances == []
 
 
+def test_a_run_that_is_cancelled_while_ec2_throttles_its_launch_ends_at_once(bench: Bench) -> None:
+    """It would wait for minutes; the watch sees that nobody wants it."""
+    bench.worker._access = Access()
+    client = bench.worker._access.of(None, REGION).ec2_once
+    client.meta.events.register(
+        "before-call.ec2.RunInstances",
+        lambda **more: None if more["params"]["body"].get("DryRun") else bench.prefect.go_to(Cancelling()),
+    )
+    fail(client, "RunInstances", "RequestLimitExceeded", status=503)
+    result = bench.run()
+    assert result.identifier == "none"
+    assert bench.prefect.end == ("Cancelled", "cancelled before an instance was launched")
+    assert bench.instances == []
+
+
 def test_a_failure_after_the_launch_takes_the_instance_with_it(bench: Bench) -> None:
     def break_down(state: State[Any]) -> None:
         if state.name == "InfrastructurePending":
@@ -482,6 +499,22 @@ def test_killing_terminates_the_recorded_instance(bench: Bench, aws: Aws) -> Non
 def test_killing_an_unknown_instance_says_so(bench: Bench) -> None:
     with pytest.raises(InfrastructureNotFound):
         kill(bench, f"{REGION}::i-0123456789abcdef0")
+
+
+def test_killing_what_was_launched_just_now_and_is_not_shown_yet_is_left_to_the_watch(bench: Bench) -> None:
+    """Describe answers InvalidInstanceID.NotFound for some seconds after a launch; that is no instance that is gone."""
+
+    async def story() -> None:
+        pid = bench.status.values[0]
+        hidden = bench.worker._access.of(None, REGION).ec2
+        fail(hidden, "DescribeInstances", "InvalidInstanceID.NotFound", times=2)
+        await bench.worker.kill_infrastructure(pid, bench.configuration())
+        bench.prefect.go_to(Cancelling())
+
+    bench.worker._access = Access()
+    bench.run(story)
+    assert bench.prefect.end[0] == "Cancelled"
+    assert bench.running == []
 
 
 @pytest.mark.parametrize("pid", ["4711", "", "container-id", "us-east-1::nonsense"])
