@@ -69,8 +69,13 @@ def test_an_empty_list_names_the_command_that_builds(
 def test_a_check_says_what_fleets_boot_from(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(images, "check_image", lambda aws, **what: asked.append(what) or FOUND)
+    asked: list[dict[str, Any]] = []
+
+    def found(aws: object, **what: Any) -> WorkerImage:
+        asked.append(what)
+        return FOUND
+
+    monkeypatch.setattr(images, "check_image", found)
     assert code_of(fleet, ["image", "check", "--instance-type", "g6.xlarge"]) == 0
     assert capsys.readouterr().out == f"{FOUND.line()}\n"
     assert asked[0]["requested"] is None
