@@ -32,12 +32,12 @@ test: $(READY) ## All tests: fast ones first, then whole runs on the local cloud
 test-fast: $(READY) ## Tests that start no Prefect server and no local cloud
 	$(PYTEST) -m "not cloud and not docker and not browser"
 
-check: $(READY) ## Format, lint, types, rooms, the account's template, shell scripts
+check: $(READY) ## Format, lint, types, rooms, templates, shell scripts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
-	$(BIN)/cfn-lint fleet/account/template.yaml
+	$(BIN)/cfn-lint fleet/account/template.yaml worker_image/pipeline.yaml
 	@set -e; scripts=$$(git ls-files '*.sh' .ci); \
 	  $(BIN)/shellcheck $$scripts; $(BIN)/shfmt -d -i 4 $$scripts
 
@@ -55,6 +55,8 @@ bench: $(READY) ## Ratios, ours beside the plain way, taken in one run
 lock: $(READY) ## Resolve the dependencies again
 	$(BIN)/uv pip compile pyproject.toml --extra dev --python-version 3.11 --generate-hashes --universal \
 	  --no-header --quiet --upgrade -o requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --python-version 3.11 --generate-hashes --universal --constraint requirements.lock \
+	  --no-header --no-annotate --quiet -o worker_image/bake/requirements.lock
 
 clean: ## Remove what the targets made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis logs dist *.egg-info

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import io
 import os
@@ -27,6 +28,9 @@ RACING = frozenset({"409", "ConditionalRequestConflict"})
 ONE_PUT_BYTES = 64 * 2**20
 """Larger files go up in parts, several at a time."""
 CHUNK_BYTES = 2**20
+ARTIFACT_FRESH = datetime.timedelta(days=30)
+"""An artifact older than this is put again when it is used: the account's bucket lets artifacts expire after 90 days, and a run
+must not lose its code on its way."""
 TRIES = 4
 """Of a conditional call that races, or of a read that breaks off: botocore repeats neither."""
 
@@ -69,10 +73,18 @@ class NamesArtifacts(Protocol):
 class Objects:
     """The objects of one bucket. Every method raises AwsRefused where S3 refuses or doesn't answer."""
 
-    def __init__(self, aws: Aws, bucket: str, *, pause: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        aws: Aws,
+        bucket: str,
+        *,
+        pause: Callable[[float], None] = time.sleep,
+        now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
+    ) -> None:
         self.aws = aws
         self.bucket = bucket
         self._pause = pause
+        self._now = now
 
     def uri(self, key: str) -> str:
         """The address of `key`, as S3's tools write it."""
@@ -117,11 +129,14 @@ class Objects:
         return self._conditionally(put, LOST_RACE | ABSENT)
 
     def put_artifact(self, layout: NamesArtifacts, data: bytes | Path) -> str:
-        """Put `data` under the name that its content gives it, unless it is there; the content's SHA-256 in hex."""
+        """Put `data` under the name that its content gives it, unless it is there and won't expire soon; the SHA-256 in hex."""
         sha256 = _sha256(data)
         key = layout.artifact(sha256)
-        if not self.exists(key):  # most are: the same source and settings run again and again
+        since = self._put_at(key)  # most are there: the same source and settings run again and again
+        if since is None:
             self.put_new(key, data)
+        elif self._now() - since > ARTIFACT_FRESH:
+            self.put(key, data)
         return sha256
 
     def get(self, key: str) -> bytes:
@@ -157,14 +172,7 @@ class Objects:
 
     def exists(self, key: str) -> bool:
         """Whether an object lies at `key`."""
-        try:
-            with calling("s3", self.uri(key)):
-                self.aws.s3.head_object(Bucket=self.bucket, Key=key)
-        except AwsRefused as refusal:
-            if refusal.code in ABSENT:
-                return False
-            raise
-        return True
+        return self._put_at(key) is not None
 
     def delete(self, key: str) -> None:
         """Delete what lies at `key`; nothing there is success."""
@@ -179,6 +187,16 @@ class Objects:
                 self.aws.s3.delete_object(Bucket=self.bucket, Key=key, IfMatch=etag)
 
         return self._conditionally(delete, LOST_RACE | ABSENT)
+
+    def _put_at(self, key: str) -> datetime.datetime | None:
+        """When the object at `key` was put; None: nothing lies there."""
+        try:
+            with calling("s3", self.uri(key)):
+                return self.aws.s3.head_object(Bucket=self.bucket, Key=key)["LastModified"]
+        except AwsRefused as refusal:
+            if refusal.code in ABSENT:
+                return None
+            raise
 
     def _conditionally(self, call: Callable[[], None], lost: frozenset[str]) -> bool:
         """Make a call with a condition, again while it races another; False: S3 said one of `lost`."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime
 import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -212,3 +213,16 @@ def test_an_artifact_is_named_by_its_content_and_put_once(bucket: Objects, tmp_p
     assert names == {hashlib.sha256(b"source").hexdigest()}
     assert bucket.get(layout.artifact(names.pop())) == b"source"
     assert len(puts) == 1
+
+
+@pytest.mark.parametrize(("days", "puts"), [(0, 1), (29, 1), (31, 2)])
+def test_an_artifact_that_would_expire_under_a_run_is_put_again(
+    aws: Aws, bucket: Objects, days: int, puts: int
+) -> None:
+    """The account's bucket lets artifacts expire 90 days after they were put."""
+    counted: list[str] = []
+    aws.s3.meta.events.register("before-call.s3.PutObject", lambda **_: counted.append("put"))
+    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)
+    bucket.put_artifact(Layout("fleet"), b"source")
+    Objects(aws, bucket.bucket, now=lambda: later).put_artifact(Layout("fleet"), b"source")
+    assert len(counted) == puts
