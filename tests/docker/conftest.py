@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.docker.registry import PROGRAM, Registry, is_there, serving
+
 SCRIPT = Path(__file__).parent / "engine.sh"
 
 
@@ -58,3 +60,14 @@ def docker(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
     for name, value in engine.environment.items():
         monkeypatch.setenv(name, value)
     return engine
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """A registry on loopback; skipped where its program isn't, and in CI, where it has to be, failed."""
+    if not is_there():
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"CI needs {PROGRAM}")
+        pytest.skip(f"{PROGRAM} is not installed (.ci/prepare does it)")
+    with serving(tmp_path_factory.mktemp("registry")) as running:
+        yield running
