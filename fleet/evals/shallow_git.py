@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleet.errors import RequestRefused
-from fleet.evals.source import git_variables, write_archive
+from fleet.evals.source import git_variables, told, write_archive
 
 SHALLOW = "shallow"
 """Git's own list of commits whose parents aren't there."""
@@ -70,7 +70,7 @@ def pack_shallow_git(checkout: Path, folder: Path) -> ShallowGit:
             names = _make(checkout, made, commit, kind, objects)
             path, sha256 = write_archive(made, names, folder)
         except OSError as error:
-            raise GitUnreadable(checkout=str(checkout), why=f"{error.strerror}: {error.filename}") from error
+            raise GitUnreadable(checkout=str(checkout), why=told(error)) from error
     return ShallowGit(path=path, sha256=sha256, commit=commit)
 
 

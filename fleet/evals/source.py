@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import io
 import os
 import subprocess
 import tarfile
@@ -97,7 +96,7 @@ def pack_listing(listing: Listing, folder: Path) -> SourceArchive:
     try:
         archive, sha256 = write_archive(listing.root, listing.names, folder)
     except OSError as error:
-        raise SourceUnreadable(source=str(listing.asked), why=f"{error.strerror}: {error.filename}") from error
+        raise SourceUnreadable(source=str(listing.asked), why=told(error)) from error
     return SourceArchive(
         path=archive,
         sha256=sha256,
@@ -148,6 +147,11 @@ def _listed(root: Path, asked: Path, *what: str) -> list[str]:
     return [os.fsdecode(name) for name in answer.stdout.split(b"\0") if name]
 
 
+def told(error: OSError) -> str:
+    """What went wrong with which file; one that shrinks while it is packed has neither name nor number."""
+    return f"{error.strerror}: {error.filename}" if error.strerror else str(error)
+
+
 def git_variables() -> dict[str, str]:
     """Our environment for git: the checkout is the one that is named, whatever hook or worktree we were started from."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
@@ -177,10 +181,11 @@ def _write(root: Path, names: list[str], to: tempfile._TemporaryFileWrapper[byte
                 entry.type, entry.mode = tarfile.DIRTYPE, 0o755
                 tar.addfile(entry)
                 continue
-            content = file.read_bytes()
-            entry.size = len(content)
-            entry.mode = 0o755 if file.stat().st_mode & 0o100 else 0o644
-            tar.addfile(entry, io.BytesIO(content))
+            with file.open("rb") as content:
+                facts = os.fstat(content.fileno())
+                entry.size = facts.st_size
+                entry.mode = 0o755 if facts.st_mode & 0o100 else 0o644
+                tar.addfile(entry, content)
 
 
 def _installable(root: Path, names: list[str]) -> bool:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from inspect_ai.log import EvalLog, read_eval_log
 
-from tests.cloud import ELEMENTS, CloudUnderTest, finish, until
+from tests.checkouts import git, setting_kit
+from tests.cloud import ELEMENTS, CloudUnderTest, Finished, finish, until
 
 pytestmark = pytest.mark.cloud
 
@@ -58,14 +59,28 @@ def test_an_eval_runs_on_two_instances_and_leaves_one_log(cloud: CloudUnderTest,
 
 
 def test_the_same_request_runs_nothing_twice(cloud: CloudUnderTest, tmp_path: Path) -> None:
-    first = cloud.fleet(*a_run("--tag", "twice", log_dir=tmp_path / "1"))
-    again = cloud.fleet(*a_run("--tag", "twice", log_dir=tmp_path / "2"))
+    """Its task comes from a setting's plugin, and finds the setting's files, commit, environment and values on an instance."""
+    checkout = setting_kit(tmp_path)
+    (tmp_path / "settingkit.env").write_text("TOKEN=of-the-setting\n")
+    request = ("settingkit_plugin/directions", "--model", "mockllm/model", "--setting", str(checkout), "--local-cloud")
+
+    def run(number: str) -> Finished:
+        return cloud.fleet("run", *request, "--samples-per-job", "2", "--json", "--log-dir", str(tmp_path / number))
+
+    first = run("1")
+    git(checkout, "gc", "--quiet")  # the same commit, packed by git in another way
+    again = run("2")
     assert (first.code, again.code) == (0, 0), first.err + again.err
-    assert again.report["instances"] == 0
+    assert (first.report["instances"], again.report["instances"]) == (1, 0)
     assert again.report["evals"][0]["eval_id"] == first.report["evals"][0]["eval_id"]
     logs = [read_eval_log(done.report["evals"][0]["log"]) for done in (first, again)]
     assert pairs(logs[0]) == pairs(logs[1])
     assert logs[0].eval.eval_id == logs[1].eval.eval_id
+    expect_complete(logs[0], samples=4, epochs=1)
+    found = [score.metadata for sample in logs[0].samples or [] for score in (sample.scores or {}).values()]
+    assert found == [{"subject": "work", "changed": "", "own_environment": True, "values": 21}] * 4
+    (worker,) = cloud.workers_of(first.report["run"])
+    assert "of-the-setting" not in cloud.logs(worker["id"])
 
 
 def test_an_instance_that_dies_costs_no_sample(cloud: CloudUnderTest, tmp_path: Path) -> None:
