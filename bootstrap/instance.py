@@ -135,7 +135,7 @@ class Instance:
                 return f"no login for {access.name} is configured, and the account asks for none: images are pulled without"
             return registry.log_in(access.registry, who, self._own_docker())
 
-        self.say(await self.clockwork.in_thread(work))
+        self.say(self.secrets.hide(await self.clockwork.in_thread(work)))
 
     async def check_gpu(self) -> None:
         """Where this machine has a GPU, find that containers see it. GpuUnusable."""
