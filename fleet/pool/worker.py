@@ -143,6 +143,8 @@ class EC2Worker(BaseWorker[EC2JobConfiguration, EC2Variables, EC2WorkerResult]):
             raise InfrastructureNotAvailable(f"{infrastructure_pid!r} names no EC2 instance")
         ec2 = Instances(self._access.of(configuration.aws_credentials, region))
         instance = await anyio.to_thread.run_sync(ec2.get, instance_id)
+        if instance is None and instance_id in self.observer.watched:
+            return  # launched just now, and EC2 doesn't show it yet: the watch terminates it as soon as it can
         if instance is None:
             raise InfrastructureNotFound(f"EC2 in {region} knows no instance {instance_id}")
         if POOL_TAG not in instance.tags:
