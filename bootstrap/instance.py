@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from bootstrap import git_access, gpu, registry, worker_setup, worker_user
+from bootstrap import git_access, gpu, job_process, registry, worker_setup, worker_user
 from bootstrap.clockwork import Clockwork, real_clockwork
 from bootstrap.host import prepare_docker_host
 from bootstrap.identity import Metadata
@@ -191,7 +191,8 @@ class Instance:
             fetch_artifact, self.objects, self.layout, self.order.worker_setup, self.folder
         )
         left = self.folder / "worker-setup.env"
-        jobs = self._seen_by_jobs(environment)
+        # root's own home and caches: what root leaves in another user's is closed to them.
+        jobs = job_process.variables(environment, self.variables.environment())
         await worker_setup.run_setup(
             worker_setup.make_ready(script),
             worker_setup.setup_environment(jobs, environment.python, left),
@@ -275,8 +276,6 @@ class Instance:
 
     def _seen_by_jobs(self, environment: JobEnvironment) -> dict[str, str]:
         """What a job's process sees in the end, its Python in front."""
-        from bootstrap import job_process
-
         return job_process.variables(environment, self.runner_environment(), self.jobs_user)
 
     def _own_docker(self) -> dict[str, str]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -158,3 +159,51 @@ def test_values_of_settings_lie_beside_them_until_the_duty_ends_and_the_controll
     fetched = [event.detail["parameter"] for event in queues.events if event.kind == "secrets_fetched"]
     assert fetched == ["/p/i-0.env.linux", "/p/i-0.env.mac"]
     assert "sk-" not in "".join([*said, *(event.write() for event in queues.events)])
+
+
+class Shelf:
+    """Objects that hold one artifact."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def download(self, _: str, to: Path) -> None:
+        to.write_bytes(self.content)
+
+    def uri(self, key: str) -> str:
+        return f"s3://bucket/{key}"
+
+
+def test_a_setup_script_runs_as_this_process_and_what_it_exports_reaches_the_runners(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where jobs are another user's: the script is root's and has root's home."""
+    script = b"""
+echo "$HOME $KEY ${DOCKERHUB_TOKEN:-no token} ${PREFECT_API_KEY:-no key} $VIRTUAL_ENV"
+echo 'export SANDBOX=/opt/sandbox' > "$FLEET_WORKER_ENV"
+"""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PREFECT_API_KEY", "pnu_1")
+    digest = hashlib.sha256(script).hexdigest()
+    order = ORDER.model_copy(update={"worker_setup": digest, "worker_user": "nobody"})
+    python = tmp_path / "venv" / "bin" / "python"
+    environment = JobEnvironment(spec=order.environment, python=python, source=None)
+    said: list[str] = []
+
+    async def main() -> dict[str, str]:
+        instance = Instance(
+            order, instance_id="i-0", worker="w", say=said.append, clockwork=real_clockwork(), folder=tmp_path
+        )
+        instance.objects = Shelf(script)  # type: ignore[assignment]
+        instance.secrets.keep({"KEY": "sk-a-secret", "DOCKERHUB_TOKEN": "t"})
+        await instance.set_up(environment)
+        return instance.runner_environment()
+
+    seen = anyio.run(main)
+    assert said == [
+        f"{tmp_path} <KEY> no token no key {tmp_path}/venv",
+        "worker setup finished; it sets SANDBOX",
+    ]
+    assert seen["SANDBOX"] == "/opt/sandbox"
+    assert "FLEET_WORKER_ENV" not in seen
+    assert not list(tmp_path.glob("*.env")), "it may hold secrets"
