@@ -131,6 +131,15 @@ def test_a_setting_is_what_its_files_and_its_commit_are() -> None:
     assert changed(identity(), identify(planned([1]), REQUEST, ENVIRONMENT)) == ["settings"]
 
 
+def test_another_table_of_prices_is_another_eval_and_none_is_as_before() -> None:
+    """One log has costs by one table; where it lies on somebody's disk is nothing to it."""
+    without = identify(planned([1]), REQUEST, ENVIRONMENT)
+    one, other = (identify(planned([1]), REQUEST, ENVIRONMENT, rates=table) for table in (b"{1}", b"{2}"))
+    assert changed(one, other) == ["model_cost_config"]
+    assert set(one) - set(without) == {"model_cost_config"}
+    assert identify(planned([1]), REQUEST.model_copy(update={"model_cost_config": "/a"}), ENVIRONMENT) == without
+
+
 def test_ids_of_another_type_and_more_epochs_are_other_samples() -> None:
     one = identify(planned([1, 2]), REQUEST, ENVIRONMENT)
     assert changed(one, identify(planned(["1", "2"]), REQUEST, ENVIRONMENT)) == ["samples"]
