@@ -168,12 +168,19 @@ def _table(found: list[ImageRow]) -> str:
 
 
 def _account(name: str) -> FleetAccount:
-    """The block. AccountUnknown: Prefect has none of that name."""
+    """The block. AccountUnknown: Prefect has none of that name. ServerUnreachable: nobody answers there."""
     from fleet.importing import undisturbed
 
     with undisturbed():
+        import httpx
+        from prefect.settings import get_current_settings
+
         from blocks.account import FleetAccount
+        from fleet.account.change import ServerUnreachable
     try:
         return cast("FleetAccount", FleetAccount.load(name))
+    except httpx.HTTPError as error:
+        url = get_current_settings().api.url or "its own server"
+        raise ServerUnreachable(url=url, why=str(error) or type(error).__name__) from error
     except ValueError as error:  # Prefect's answer for a block that isn't there
         raise AccountUnknown(account=name, why=" ".join(str(error).split())[:200]) from error
