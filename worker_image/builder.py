@@ -94,7 +94,7 @@ class BuilderInstance:
         self.amis = Amis(place)
 
     def build(self, names: BuildNames, base: Base) -> OwnImage:
-        """See `Builder`. The instance is terminated when this returns; after an error, by `debris`."""
+        """See `Builder`. The instance, stopped by now, is terminated by `debris`: a refusal of that doesn't spoil a good image."""
         place = self.place
         sha256 = names.recipe.bundle_sha256
         key = f"{place.prefix}/artifacts/{sha256}"
@@ -105,9 +105,7 @@ class BuilderInstance:
         )
         self._follow(names, machine)
         place.say(f"{machine} is baked and has stopped; its disk becomes the image {names.image_name}")
-        image = self.amis.await_available(names, self.amis.create(names, machine, base.root_device))
-        self.machines.terminate([machine])
-        return image
+        return self.amis.await_available(names, self.amis.create(names, machine, base.root_device))
 
     def _follow(self, names: BuildNames, machine: str) -> None:
         """Return when the machine has baked itself and stopped. BuildFailed, BuildTimedOut."""

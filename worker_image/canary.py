@@ -36,7 +36,7 @@ class CanaryReport:
 def try_image(place: Place, names: BuildNames, image: OwnImage, root_device: str) -> CanaryReport:
     """The report of an instance of the image that passed every check. CanaryFailed, BuildTimedOut, NoMachine, AwsRefused.
 
-    The image is tagged as rejected then; `debris.nothing_left` removes it, and the instance.
+    The image is tagged as rejected then; `debris.nothing_left` removes it, and the instance, which powers itself off too.
     """
     amis = Amis(place)
     try:
@@ -66,9 +66,7 @@ def _run(place: Place, names: BuildNames, image: OwnImage, root_device: str) -> 
     script = user_data(told, COMMAND, max_hours=CANARY_MINUTES / 60)
     machines = Machines(place)
     machine = machines.launch(MachineOrder(names, "canary", image.id, root_device, user_data=script, stops=False))
-    report = _follow(place, names, image, machines, machine)
-    machines.terminate([machine])
-    return report
+    return _follow(place, names, image, machines, machine)
 
 
 def _follow(place: Place, names: BuildNames, image: OwnImage, machines: Machines, machine: str) -> CanaryReport:
