@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 JOBS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 4 ? cores : 4)))
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: help env demo test test-fast check format bench parity lock clean
+.PHONY: help env demo test test-fast check format bench parity smoke-aws lock clean
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -51,6 +51,9 @@ parity: $(READY) ## Public evals on the fleet and with plain Inspect, compared f
 
 bench: $(READY) ## Ratios, ours beside the plain way, taken in one run
 	@$(BIN)/python -m tests.bench
+
+smoke-aws: $(READY) ## The product on the AWS account and Prefect server this shell is set up for: minutes, and cents
+	@$(BIN)/python -m tests.smoke
 
 lock: $(READY) ## Resolve the dependencies again
 	$(BIN)/uv pip compile pyproject.toml --extra dev --python-version 3.11 --generate-hashes --universal \
