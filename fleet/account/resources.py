@@ -168,7 +168,11 @@ def _managed(aws: Aws, rendering: Rendering, name: str, properties: Mapping[str,
             found: Any = aws.iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]["Document"]
         return differing(found, properties["PolicyDocument"])
 
-    who = {names.CONTROLLER_POLICY: "whoever runs evals", names.LAUNCHER_POLICY: "pool workers"}.get(policy, "others")
+    who = {
+        names.CONTROLLER_POLICY: "whoever runs evals",
+        names.LAUNCHER_POLICY: "pool workers",
+        names.IMAGE_POLICY: "who builds worker images",
+    }.get(policy, "others")
     return f"policy {policy}", f"{who} may do more, or less, than they should", test
 
 

@@ -105,6 +105,15 @@ def test_the_policies_give_what_the_preflight_asks_for_and_no_more(role: Role, p
     assert given - asked <= BEYOND.keys() | {"ec2:DeleteLaunchTemplate"}
 
 
+def test_a_builder_of_images_touches_only_what_a_build_made() -> None:
+    """Whatever changes or ends something is bound to a tag of ours, in the request or on the thing itself."""
+    changing = re.compile(r"ec2:(CreateImage|TerminateInstances|Deregister|Delete|CreateTags|GetConsole)")
+    for statement in DOCUMENTS[names.IMAGE_POLICY]["Statement"]:
+        if any(changing.match(action) for action in actions({"Statement": [statement]})):
+            bound = json.dumps(statement["Condition"])
+            assert "inspect-fleet:" in bound or "ec2:CreateAction" in bound, statement["Sid"]
+
+
 def test_resources_have_the_names_by_which_they_are_found() -> None:
     properties = {name: one["Properties"] for name, one in PLAIN.resources.items()}
     assert properties["Bucket"]["BucketName"] == names.bucket(ACCOUNT, "us-east-1")
@@ -113,6 +122,7 @@ def test_resources_have_the_names_by_which_they_are_found() -> None:
     assert properties["WorkerSecurityGroup"]["GroupName"] == names.SECURITY_GROUP == GROUP_NAME
     assert properties["ControllerPolicy"]["ManagedPolicyName"] == names.CONTROLLER_POLICY
     assert properties["LauncherPolicy"]["ManagedPolicyName"] == names.LAUNCHER_POLICY
+    assert properties["ImagePolicy"]["ManagedPolicyName"] == names.IMAGE_POLICY
     assert parameter_defaults()["Prefix"] == names.PREFIX
 
 
