@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from fleet.cli.main import code_of, fleet
 from fleet.local import preset
@@ -108,8 +109,8 @@ def test_a_prefect_api_that_does_not_answer_is_one_line_and_leaves_no_change_set
     run: Any, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fleet.cli.setup._api", lambda: "http://127.0.0.1:9/api")
-    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
-    code, _, err = run("--param", "LogDays=77", "--yes")
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
+        code, _, err = run("--param", "LogDays=77", "--yes")
     assert code == 1
     assert "doesn't answer" in err.splitlines()[-1]
     assert waiting_changes(host) == []

@@ -26,6 +26,7 @@ def options(**changes: Any) -> dict[str, Any]:
         "solver": None,
         "python": None,
         "source": None,
+        "model_cost_config": None,
         "samples_per_job": None,
         "tags": (),
         "metadata": (),

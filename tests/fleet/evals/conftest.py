@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.fleet.aws.conftest import aws, aws_environment, moto_endpoint, unique
+from tests.fleet.aws.conftest import aws, aws_environment, boto, moto_endpoint, unique
 
-__all__ = ["aws", "aws_environment", "moto_endpoint", "unique"]
+__all__ = ["aws", "aws_environment", "boto", "moto_endpoint", "unique"]
