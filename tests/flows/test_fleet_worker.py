@@ -33,6 +33,7 @@ from fleet.evals.settings import pack_setting
 from flows.fleet_worker import fleet_worker
 from tests.bootstrap.metadata import FakeMetadata, serving
 from tests.checkouts import made
+from tests.fake_docker import WRONG, put_devices, put_docker
 from tests.job_environment import kit_environment, kit_request, kit_source
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(240)]
@@ -319,46 +320,23 @@ def test_a_setting_that_only_this_instance_cant_sync_fails_the_run_with_the_fold
     assert room.queues.depth(room.work).waiting == len(manifest.jobs)
 
 
-DOCKER = """#!/bin/sh
-# The command docker, as far as the host steps ask it; what FAKE_DOCKER names goes wrong.
-case "$FAKE_DOCKER $1" in
-    "stopped info") echo 'Cannot connect to the Docker daemon at unix:///var/run/docker.sock.' >&2; exit 1 ;;
-    "pool info") echo '{"ServerVersion": "26.1.5", "DefaultAddressPools": [{"Base": "172.16.0.0/12", "Size": 16}]}' ;;
-    *" info") echo '{"ServerVersion": "26.1.5", "DefaultAddressPools": [{"Base": "10.224.0.0/11", "Size": 24}]}' ;;
-    *" compose") echo 2.26.1 ;;
-    "password login") echo 'Error response from daemon: unauthorized: incorrect username or password' >&2; exit 1 ;;
-    *" login") echo 'Login Succeeded' ;;
-    *" run") echo 'docker: could not select device driver with capabilities: [[gpu]]' >&2; exit 125 ;;
-    *) exit 64 ;;
-esac
-"""
 LOGIN = {"DOCKERHUB_USERNAME": "someone", "DOCKERHUB_TOKEN": SECRET}
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A host on which one thing is wrong, and what a person is told of it."""
+    """A host on which one thing is wrong, and what a person is told of it. `test_unfit_hosts` has more, on real instances."""
 
     step: str
     says: str
-    docker: str = "well"
     secrets: dict[str, str] = field(default_factory=lambda: LOGIN)
-    gpu: bool = False
-    setup: bytes = b""
     user: str = "root"
 
 
 FAULTS = {
-    "the engine is stopped": Fault("prepare-host", "Cannot connect to the Docker daemon", docker="stopped"),
-    "the engine has another pool": Fault("prepare-host", "address pool is 172.16.0.0/12 in /16s", docker="pool"),
     "no login": Fault("docker-login", "has no login for Docker Hub: give DOCKERHUB_USERNAME", secrets={"KEY": "a-key"}),
     "half a login": Fault("docker-login", "DOCKERHUB_TOKEN is missing", secrets={"DOCKERHUB_USERNAME": "someone"}),
-    "a wrong password": Fault("docker-login", "failed: Error response from daemon: unauth", docker="password"),
-    "a GPU that no container sees": Fault("check-gpu", "could not select device driver", gpu=True),
     "a user that the image lacks": Fault("prepare-user", "the worker image has no such user", user="nobody-at-all"),
-    "a setup script that exits 3": Fault(
-        "worker-setup", "exited with code 3 (no such kernel module)", setup=b"echo no such kernel module; exit 3"
-    ),
 }
 
 
@@ -366,13 +344,10 @@ FAULTS = {
 def test_each_failing_step_ends_the_run_with_what_failed_and_takes_no_job(
     room: Room, fault: Fault, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "docker").write_text(DOCKER)
-    (tmp_path / "docker").chmod(0o755)
-    (tmp_path / "pci" / "0000:00:1e.0").mkdir(parents=True)
-    (tmp_path / "pci" / "0000:00:1e.0" / "vendor").write_text("0x10de\n" if fault.gpu else "0x1d0f\n")
+    put_docker(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("FAKE_DOCKER", fault.docker)
-    monkeypatch.setenv("FLEET_PCI_DEVICES", str(tmp_path / "pci"))
+    monkeypatch.setenv(WRONG, "nothing")
+    monkeypatch.setenv("FLEET_PCI_DEVICES", str(put_devices(tmp_path / "pci", gpu=False)))
     monkeypatch.setenv("FLEET_INSTANCE_ID", INSTANCE)
     room.parameters.put_secret(f"/fleet/{room.run}/{INSTANCE}", fault.secrets, {})
     room.queues.send(room.work, [JobMessage(eval_id="an-eval", job="000000-0").write()])
@@ -388,7 +363,6 @@ def test_each_failing_step_ends_the_run_with_what_failed_and_takes_no_job(
         secrets_parameter=f"/fleet/{room.run}",
         needs_docker=True,
         worker_user=fault.user,
-        worker_setup=room.objects.put_artifact(LAYOUT, fault.setup) if fault.setup else None,
     )
     state = _run_here(order)
     assert state.is_failed()
