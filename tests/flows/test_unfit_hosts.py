@@ -9,6 +9,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -133,7 +134,7 @@ def test_an_unfit_host_says_what_is_wrong_keeps_its_log_and_is_gone(unfit: Cloud
         assert TOKEN not in message, name
         found = unfit.prefect(f"flow_runs/{run}")
         instance = found["infrastructure_pid"].rpartition("::")[2]
-        until(f"{name}: the instance is gone", lambda gone=instance: is_gone(unfit, gone), seconds=60)
+        until(f"{name}: the instance is gone", partial(is_gone, unfit, instance), seconds=60)
         folder = found["job_variables"]["log_folder"].removeprefix(f"s3://{preset.BUCKET}/")
         kept = s3.get_object(Bucket=preset.BUCKET, Key=f"{folder}/{instance}/boot.log")["Body"].read().decode()
         assert fault.says in kept, name
