@@ -15,6 +15,7 @@ from fleet.aws.groups import GROUP_NAME
 from fleet.aws.permissions import PERMISSIONS, Role
 from fleet.local.policy import Request, decide
 from fleet.pool.order import POOL_TAG
+from worker_image.names import BUILD_TAG
 
 ACCOUNT = "123456789012"
 EVERYTHING = {"AlarmEmail": "a@b.c", "MonthlyBudget": "50", "ControlPlane": "running"}
@@ -54,6 +55,14 @@ def actions(document: dict[str, Any]) -> set[str]:
         listed = statement["Action"]
         found |= set(listed if isinstance(listed, list) else [listed])
     return found
+
+
+def tagged(kind: str, tag: str = POOL_TAG) -> dict[str, tuple[str, ...]]:
+    return {f"aws:{kind}/{tag}".lower(): ("p",)}
+
+
+def arn(kind: str) -> str:
+    return f"arn:aws:ec2:us-east-1:{ACCOUNT}:{kind}/x"
 
 
 def test_it_fits_into_one_call() -> None:
@@ -114,6 +123,34 @@ def test_a_builder_of_images_touches_only_what_a_build_made() -> None:
             assert "inspect-fleet:" in bound or "ec2:CreateAction" in bound, statement["Sid"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "action", "context", "decision"),
+    [
+        ("security-group", "ec2:CreateSecurityGroup", tagged("requesttag", BUILD_TAG), "allowed"),
+        ("security-group", "ec2:CreateSecurityGroup", {}, "not allowed"),
+        ("vpc", "ec2:CreateSecurityGroup", {}, "allowed"),
+        ("security-group", "ec2:CreateTags", {"ec2:createaction": ("CreateSecurityGroup",)}, "allowed"),
+        ("security-group", "ec2:CreateTags", {}, "not allowed"),
+        ("security-group", "ec2:AuthorizeSecurityGroupIngress", tagged("resourcetag", BUILD_TAG), "not allowed"),
+    ],
+)
+def test_a_builder_of_images_makes_the_closed_group_where_a_region_has_none(
+    kind: str, action: str, context: Any, decision: str
+) -> None:
+    document = json.dumps(DOCUMENTS[names.IMAGE_POLICY])
+    assert decide([document], Request(action, arn(kind), context)) == decision
+
+
+def test_whoever_connects_opens_the_data_channel_of_own_sessions() -> None:
+    """AWS asks for it of the person whose plugin carries the session, not only of the instance."""
+    (statement,) = (
+        one
+        for one in DOCUMENTS["inspect-fleet-connect"]["Statement"]
+        if "ssmmessages:OpenDataChannel" in actions({"Statement": [one]})
+    )
+    assert statement["Resource"].endswith(":session/${aws:userid}-*")
+
+
 def test_resources_have_the_names_by_which_they_are_found() -> None:
     properties = {name: one["Properties"] for name, one in PLAIN.resources.items()}
     assert properties["Bucket"]["BucketName"] == names.bucket(ACCOUNT, "us-east-1")
@@ -158,14 +195,6 @@ def test_nothing_comes_in_to_a_worker() -> None:
 def asked(policy: str, action: str, resource: str, **context: str) -> str:
     values = {key.replace("__", ":").replace("_of_", "/").lower(): (value,) for key, value in context.items()}
     return decide([json.dumps(DOCUMENTS[policy])], Request(action, resource, values))
-
-
-def tagged(kind: str, tag: str = POOL_TAG) -> dict[str, tuple[str, ...]]:
-    return {f"aws:{kind}/{tag}".lower(): ("p",)}
-
-
-def arn(kind: str) -> str:
-    return f"arn:aws:ec2:us-east-1:{ACCOUNT}:{kind}/x"
 
 
 @pytest.mark.parametrize(
