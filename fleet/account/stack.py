@@ -50,7 +50,9 @@ class StackStuck(FleetError):
         """One line: the state, why, and the way out."""
         why = f" ({self.why})" if self.why else ""
         if self.status in HALF_UPDATED:
-            command = f"aws cloudformation continue-update-rollback --stack-name {self.name} --region {self.region}"
+            # An update that was told not to go back takes another call than a way back that failed.
+            call = "rollback-stack" if self.status == "UPDATE_FAILED" else "continue-update-rollback"
+            command = f"aws cloudformation {call} --stack-name {self.name} --region {self.region}"
             return (
                 f"stack {self.name} in {self.region} is {self.status}{why}: end its rollback (`{command}`), "
                 "then run `fleet setup` again"

@@ -168,6 +168,7 @@ def test_a_failed_change_names_the_resource_that_failed_first() -> None:
         ("ROLLBACK_COMPLETE", StackStuck, "can only be deleted .`aws cloudformation delete-stack"),
         ("DELETE_FAILED", StackStuck, "can only be deleted"),
         ("UPDATE_ROLLBACK_FAILED", StackStuck, "continue-update-rollback"),
+        ("UPDATE_FAILED", StackStuck, "aws cloudformation rollback-stack"),
         ("UPDATE_IN_PROGRESS", StackBusy, "wait until that is over"),
         ("UPDATE_ROLLBACK_IN_PROGRESS", StackBusy, "wait until that is over"),
     ],
