@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bootstrap import job_process
@@ -39,8 +39,8 @@ class Recompute:
     """Computes headers in a job environment."""
 
     environment: JobEnvironment
-    env: Mapping[str, str] | None = None
-    """The environment of the process; ours, if none is given."""
+    env: Mapping[str, str] | None = field(default=None, repr=False)
+    """The environment of the process, keys among it; ours, if none is given."""
     patience: float = PATIENCE_S
     """Seconds."""
 

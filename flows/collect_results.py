@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import cast
 
@@ -13,6 +17,7 @@ from blocks.account import FleetAccount
 from bootstrap.environment import build
 from bootstrap.install import fetch_artifact
 from bootstrap.recompute import Recompute
+from bootstrap.setting_values import values_in_place
 from fleet.cache import cache_folder
 from fleet.errors import FleetError
 from fleet.evals.collection import fetched
@@ -22,8 +27,25 @@ from fleet.evals.merge import merge
 from fleet.evals.preparation import failed_jobs, finished_jobs, set_aside
 from fleet.evals.progress import tally_of
 from fleet.evals.report import EvalReport, metrics_of
+from fleet.evals.secrets import RunSecrets
 from fleet.evals.site import Site
 from flows.names import collect_name
+
+at_hand: ContextVar[RunSecrets] = ContextVar("at_hand", default=RunSecrets())  # noqa: B039 - nobody writes into it
+"""The secrets of the run that collects: code of the request is imported here too, and may want what it had where jobs ran.
+
+Not a parameter of the flow: those are shown to everybody. Who collects by hand has none but their own environment.
+"""
+
+
+@contextmanager
+def having(secrets: RunSecrets) -> Iterator[None]:
+    """Have these secrets at hand for the length of a block."""
+    token = at_hand.set(secrets)
+    try:
+        yield
+    finally:
+        at_hand.reset(token)
 
 
 @flow(name="collect-results", flow_run_name=collect_name)
@@ -84,14 +106,16 @@ def merge_eval(site: Site, eval_id: EvalId, log_dir: str | None) -> EvalReport:
             artifact=lambda sha256: fetch_artifact(site.objects, site.layout, sha256, folder),
         )
         merged = folder / manifest.log_name
-        report = merge(
-            manifest,
-            plan_log,
-            fetched(site.objects, keys, folder / "jobs"),
-            merged,
-            recompute=Recompute(environment),
-            missing=failed,
-        )
+        secrets = at_hand.get()
+        with values_in_place(environment, secrets.settings()):
+            report = merge(
+                manifest,
+                plan_log,
+                fetched(site.objects, keys, folder / "jobs"),
+                merged,
+                recompute=Recompute(environment, env={**os.environ, **secrets.variables()}),
+                missing=failed,
+            )
         for unusable in report.unusable:
             get_run_logger().error("%s; the same request runs it again", unusable)
             set_aside(site, eval_id, unusable.job)

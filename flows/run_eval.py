@@ -39,7 +39,7 @@ from fleet.evals.setup_script import read_setup_script
 from fleet.pool import runs as workers_of
 from flows.artifacts import show_estimate, show_report
 from flows.check_ami import check_ami
-from flows.collect_results import collect_results
+from flows.collect_results import collect_results, having
 from flows.launch_fleet import launch_fleet
 from flows.names import own_name, run_name
 from flows.preflight import check_permissions
@@ -115,7 +115,8 @@ def run_eval(
                 follow(run, order, image, watch)
                 run.dismiss()
                 stage("Collecting results")
-                evals = collect_results(run.eval_ids, request.log_dir, config.region, account)
+                with having(secrets):
+                    evals = collect_results(run.eval_ids, request.log_dir, config.region, account)
         except CancelledByPerson as cancelled:
             return cast("State[RunReport]", Cancelled(message=str(cancelled)))
     report = run.report(evals)

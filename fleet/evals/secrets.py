@@ -41,6 +41,10 @@ class RunSecrets:
         """Values by variable name."""
         return dict(self._variables)
 
+    def settings(self) -> dict[str, str]:
+        """Texts by setting name."""
+        return dict(self._settings)
+
     def setting_names(self) -> list[str]:
         """Settings that have values; names are no secret."""
         return sorted(self._settings)

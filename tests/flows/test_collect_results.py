@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from bootstrap.environment import JobEnvironment
+from bootstrap.recompute import Recompute, RecomputeFailed
+from fleet.evals.documents import EnvironmentSpec, SettingSpec
+from fleet.evals.secrets import RunSecrets
+from fleet.evals.settings import FOLDER
+from fleet.evals.site import Site
+from flows import collect_results
+from flows.collect_results import having, merge_eval
+
+SECRETS = RunSecrets({"KEY": "sk-1"}, {"linux": "L=1\n"})
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> JobEnvironment:
+    source = tmp_path / "source"
+    (source / FOLDER / "linux").mkdir(parents=True)
+    setting = SettingSpec(name="linux", files="0", git="0", commit="0", package=False, plugin=True)
+    return JobEnvironment(
+        spec=EnvironmentSpec(python="3.11", lock="", source="0", settings=[setting]),
+        python=tmp_path / "venv" / "bin" / "python",
+        source=source,
+    )
+
+
+def files(environment: JobEnvironment) -> dict[str, str]:
+    folder = environment.working_folder / FOLDER
+    return {path.name: path.read_text() for path in folder.iterdir() if path.is_file()}
+
+
+class Merging:
+    """Stands in for `merge`: notes what a process of the job environment would find, and fails."""
+
+    def __init__(self, environment: JobEnvironment) -> None:
+        self.environment = environment
+        self.files: dict[str, str] = {}
+        self.variables: Mapping[str, str] = {}
+        self.shown = ""
+
+    def __call__(self, *_: Any, recompute: Recompute, **__: Any) -> None:
+        self.files = files(self.environment)
+        self.variables = recompute.env or {}
+        self.shown = repr(recompute)
+        raise RecomputeFailed(why="as the test wants it")
+
+
+@pytest.fixture
+def merging(environment: JobEnvironment, monkeypatch: pytest.MonkeyPatch) -> Merging:
+    made = Merging(environment)
+    manifest = SimpleNamespace(jobs=[], environment=environment.spec, log_name="a.eval")
+    monkeypatch.setattr(collect_results, "EvalManifest", SimpleNamespace(read=lambda _: manifest))
+    monkeypatch.setattr(collect_results, "finished_jobs", lambda *_: set())
+    monkeypatch.setattr(collect_results, "failed_jobs", lambda *_: {})
+    monkeypatch.setattr(collect_results, "build", lambda *_, **__: environment)
+    monkeypatch.setattr(collect_results, "merge", made)
+    return made
+
+
+def merge_an_eval() -> None:
+    names = SimpleNamespace(manifest=str, plan=str, result=str)
+    objects = SimpleNamespace(get=lambda _: b"", download=lambda *_: None)
+    with pytest.raises(RecomputeFailed):
+        merge_eval.fn(cast("Site", SimpleNamespace(objects=objects, layout=names)), "eval", None)
+
+
+def test_a_plugin_finds_its_settings_values_and_the_keys_also_where_the_metrics_are_computed(
+    merging: Merging, environment: JobEnvironment
+) -> None:
+    with having(SECRETS):
+        merge_an_eval()
+    assert merging.files == {"linux.env": "L=1\n"}
+    assert merging.variables == {**os.environ, "KEY": "sk-1"}
+    assert "sk-1" not in merging.shown
+    assert files(environment) == {}
+
+
+def test_who_collects_by_hand_has_but_their_own_environment(merging: Merging) -> None:
+    with having(SECRETS):
+        pass
+    merge_an_eval()
+    assert merging.files == {}
+    assert merging.variables == dict(os.environ)
