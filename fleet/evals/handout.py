@@ -78,7 +78,10 @@ class Handout:
                 for name, values in self._secrets.documents(own)
             ) and self.wants(instance)  # the last write may have been on its way when the instance ended
         finally:
-            if not written:
+            if written:
+                with self._lock:  # a write that was tried again may come after the fetch, and its deletion
+                    self._deleted.difference_update(self._names_of(instance))
+            else:
                 self._delete_all_of(instance)
         return written
 

@@ -214,3 +214,19 @@ def test_looks_and_writes_of_many_threads_end_with_nothing_left(store: Store, ha
     handout.ended(instances)
     handout.delete_fetched()
     assert store.held == {}
+
+
+def test_what_a_repeated_write_puts_back_after_the_fetch_is_deleted_too(store: Store, handout: Handout) -> None:
+    """SSM did the write and its answer was lost: the instance had fetched it before the next try wrote it again."""
+
+    def fetched_meanwhile(name: str) -> None:
+        store.before = lambda _: None
+        handout.fetched("i-1", name)
+        handout.delete_fetched()
+
+    store.before = fetched_meanwhile
+    assert handout.write("i-1")
+    assert "i-1.env.linux" in store.held
+    handout.working("i-1")
+    handout.delete_fetched()
+    assert store.held == {}
