@@ -25,7 +25,10 @@ class AccountUnknown(RequestRefused):
 
     def message(self) -> str:
         """One line: which block, the command that makes it."""
-        return f"no Fleet Account block {self.account!r} ({self.why}): make it with `fleet setup`, or name another by --account"
+        return (
+            f"no Fleet Account block {self.account!r} ({self.why}): make it with `fleet setup` (which needs PREFECT_API_URL for "
+            "it; docs/account.md, step 2), or name another by --account"
+        )
 
 
 class BuildCancelled(FleetError):

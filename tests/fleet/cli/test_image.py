@@ -105,6 +105,7 @@ def test_an_account_that_prefect_doesnt_know_is_one_line_with_the_command_that_m
     assert code_of(fleet, ["image", "list", "--account", "other"]) == 2
     assert "no Fleet Account block 'other'" in (told := capsys.readouterr().err)
     assert "fleet setup" in told
+    assert "PREFECT_API_URL" in told  # without it, setup makes no block
 
 
 def test_what_isnt_an_architecture_or_a_builder_is_a_usage_error() -> None:
