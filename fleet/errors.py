@@ -10,6 +10,7 @@ Prefect moves exceptions between processes by pickling, so an error rebuilds its
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 
@@ -35,6 +36,13 @@ class FleetError(Exception):
 
     def __str__(self) -> str:
         return self.message()
+
+    def clear_of(self, hide: Callable[[str], str]) -> None:
+        """Put each fact through `hide`, which takes secrets out: what a program said may quote one."""
+        for name in _facts_of(type(self)):
+            if isinstance(self.__dict__[name], str):
+                self.__dict__[name] = hide(self.__dict__[name])
+        self.args = (self.message(),)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), {name: self.__dict__[name] for name in _facts_of(type(self))})

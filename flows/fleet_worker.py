@@ -20,6 +20,7 @@ from bootstrap.instance import Instance, on_duty
 from bootstrap.secrets import JITTER, LATER, RETRIES, RETRY_DELAYS, SETTING_DELAYS, SOON
 from bootstrap.stopping import stop_on_sigterm
 from bootstrap.uptime import stamp
+from fleet.errors import FleetError
 from fleet.evals.documents import WorkerOrder
 
 if TYPE_CHECKING:
@@ -51,7 +52,11 @@ def step(name: str, *, run_name: str | None = None, **options: Any) -> Callable[
         @wraps(work)
         async def begun(instance: Instance, *args: P.args, **more: P.kwargs) -> T:
             instance.doing = name
-            return await work(instance, *args, **more)
+            try:
+                return await work(instance, *args, **more)
+            except FleetError as error:  # Prefect shows and logs it as it is
+                error.clear_of(instance.secrets.hide)
+                raise
 
         # Nothing is cached or persisted: a step's effect is on this machine and in this process, secrets among it.
         made: Task[..., Any] = task(
