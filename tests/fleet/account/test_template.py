@@ -151,6 +151,23 @@ def test_whoever_connects_opens_the_data_channel_of_own_sessions() -> None:
     assert statement["Resource"].endswith(":session/${aws:userid}-*")
 
 
+@pytest.mark.parametrize(
+    ("parameters", "holds"),
+    [
+        ({}, [True, True]),
+        ({"VpcId": "vpc-0123abcd"}, [False, True]),
+        ({"VpcId": "vpc-0123abcd", "ControlPlaneSubnet": "subnet-0123abcd"}, [True, False]),
+        ({"ControlPlaneSubnet": "subnet-0123abcd", "ControlPlaneZone": "us-east-1a"}, [True, True]),
+    ],
+)
+def test_a_control_plane_stands_where_its_group_and_volume_are(parameters: dict[str, str], holds: list[bool]) -> None:
+    rendering = Rendering(ACCOUNT, "us-east-1", parameters={"ControlPlane": "running", **parameters})
+    rule = rendering.template["Rules"]["ControlPlanePlace"]
+    assert rendering.resolve(rule["RuleCondition"])
+    assert [rendering.resolve(one["Assert"]) for one in rule["Assertions"]] == holds
+    assert not PLAIN.resolve(rule["RuleCondition"])
+
+
 def test_resources_have_the_names_by_which_they_are_found() -> None:
     properties = {name: one["Properties"] for name, one in PLAIN.resources.items()}
     assert properties["Bucket"]["BucketName"] == names.bucket(ACCOUNT, "us-east-1")
