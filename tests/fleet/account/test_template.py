@@ -120,7 +120,8 @@ def test_a_builder_of_images_touches_only_what_a_build_made() -> None:
     for statement in DOCUMENTS[names.IMAGE_POLICY]["Statement"]:
         if any(changing.match(action) for action in actions({"Statement": [statement]})):
             bound = json.dumps(statement["Condition"])
-            assert "inspect-fleet:" in bound or "ec2:CreateAction" in bound, statement["Sid"]
+            ours = ("inspect-fleet:", "ec2:CreateAction", "image/inspect-fleet-worker-")
+            assert any(word in bound for word in ours), statement["Sid"]
 
 
 @pytest.mark.parametrize(
@@ -139,6 +140,17 @@ def test_a_builder_of_images_makes_the_closed_group_where_a_region_has_none(
 ) -> None:
     document = json.dumps(DOCUMENTS[names.IMAGE_POLICY])
     assert decide([document], Request(action, arn(kind), context)) == decision
+
+
+@pytest.mark.parametrize(
+    ("recipe", "decision"),
+    [("inspect-fleet-worker-x86-64", "allowed"), ("others", "not allowed"), ("", "not allowed")],
+)
+def test_a_builder_of_images_tags_what_the_projects_own_pipelines_made(recipe: str, decision: str) -> None:
+    made = f"arn:aws:imagebuilder:us-east-1:{ACCOUNT}:image/{recipe}/1.0.0/3"
+    context = {"aws:resourcetag/ec2imagebuilderarn": (made,)} if recipe else {}
+    request = Request("ec2:CreateTags", "arn:aws:ec2:us-east-1::image/ami-1", context)
+    assert decide([json.dumps(DOCUMENTS[names.IMAGE_POLICY])], request) == decision
 
 
 def test_whoever_connects_opens_the_data_channel_of_own_sessions() -> None:
