@@ -53,6 +53,8 @@ NOT_OFFERED = frozenset({"Unsupported", "UnsupportedInstanceTypeOnOutpost"})
 FLEET_UNFIT = DENIED | {
     "InvalidAction",
     "InvalidFleetConfig",
+    "InvalidFleetConfiguration",  # of one place: its zone doesn't have the type
+    "MaxFleetCountExceeded",  # some accounts may have no fleets at all
     "UnsupportedOperation",
     "UnknownParameter",
 }

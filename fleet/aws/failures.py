@@ -152,7 +152,7 @@ def refused(
         text = "an argument isn't what the API takes" if code == "ParamValidationError" else str(error)
     kind = _KIND.get(code, AwsRefused)
     return kind(
-        service=service, operation=operation, code=code, target=target, why=_one_line(text) if why is None else why
+        service=service, operation=operation, code=code, target=target, why=one_line(text) if why is None else why
     )
 
 
@@ -186,7 +186,8 @@ def _name_of(error: BotoCoreError) -> str:
     return next((name for name in names if name in _KIND), names[0])
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """AWS's own words in one line, without their full stop."""
     # EC2 appends some kilobytes that only sts:DecodeAuthorizationMessage can read.
     text = text.partition(" Encoded authorization failure message:")[0]
     return re.sub(r"\s+", " ", text).strip().rstrip(".")

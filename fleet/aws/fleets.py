@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from fleet.aws.capacity import IN_DOUBT, Candidate, Refusal
-from fleet.aws.failures import AwsRefused, calling
+from fleet.aws.failures import AwsRefused, calling, one_line
 from fleet.aws.instances import Answer, Instance, Instances, LaunchOrder, shape, tag_list, tag_specifications
 from fleet.aws.search import Ask
 
@@ -158,5 +158,5 @@ def read(answer: CreateFleetResultTypeDef, ask: Ask, region: str, now: datetime.
             where.get("SubnetId", ask.places[0].subnet),
             "spot",
         )
-        refusals.append(Refusal(place, error.get("ErrorCode", ""), error.get("ErrorMessage", "").rstrip(".")))
+        refusals.append(Refusal(place, error.get("ErrorCode", ""), one_line(error.get("ErrorMessage", ""))))
     return Answer(instances, tuple(refusals))

@@ -22,7 +22,7 @@ import anyio
 import anyio.to_thread
 
 from fleet.aws.capacity import IN_DOUBT, Candidate, wait_after
-from fleet.aws.failures import THROTTLED, AwsRefused
+from fleet.aws.failures import DENIED, THROTTLED, AwsRefused
 from fleet.aws.instances import LAUNCH_TAG, UNKNOWN_INSTANCE, Answer, Instance, LaunchOrder
 from fleet.aws.pacing import LAUNCHES, TAGGINGS, Pacer
 from fleet.aws.search import Ask, Search
@@ -278,7 +278,8 @@ class Hunt:
             try:
                 unknown = await anyio.to_thread.run_sync(self._ec2.terminate, left)
             except AwsRefused as refused:
-                if tries == DROP_TRIES or refused.code not in THROTTLED | IN_DOUBT:
+                # Denied too: a policy that goes by tags denies what EC2 doesn't know yet, tags and all.
+                if tries == DROP_TRIES or refused.code not in THROTTLED | IN_DOUBT | DENIED:
                     log.error("instances left running: %s: %s", ", ".join(left), refused)  # noqa: TRY400  said in one line
                     return
             else:

@@ -94,7 +94,7 @@ class Search:
     def _all_refused(self, ask: Ask, refusals: Sequence[Refusal], now: float, draw: float) -> float:
         codes = {refusal.code for refusal in refusals}
         meanings = {after_refusal(code) for code in codes}
-        if codes <= FLEET_UNFIT:
+        if codes & FLEET_UNFIT:  # what a fleet says of the other places isn't the last word then
             self._apart()
         elif codes & SHRINKING and ask.count > 1:
             self._most = ask.count // 2

@@ -16,7 +16,7 @@ from fleet.aws.failures import AwsRefused
 from fleet.aws.fleets import STRATEGY, TEMPLATE_PREFIX, Launches, fleet_arguments, read, template_arguments
 from fleet.aws.hunt import Hunt, Member, Pace, TagsRefused
 from fleet.aws.instances import LAUNCH_TAG, Instances, LaunchOrder
-from fleet.aws.search import Ask
+from fleet.aws.search import Ask, Search
 from fleet.aws.session import Aws
 from fleet.local import preset
 from fleet.local.faults import FaultKit
@@ -50,6 +50,21 @@ def test_a_fleet_leaves_the_choice_of_place_to_ec2_and_is_over_at_once() -> None
     assert config["Overrides"] == [{"InstanceType": "a", "SubnetId": "s1"}, {"InstanceType": "b"}]
 
 
+@pytest.mark.parametrize("code", ["InvalidFleetConfiguration", "MaxFleetCountExceeded", "UnauthorizedOperation"])
+def test_where_a_fleet_is_unfit_for_one_place_each_is_asked_for_by_itself(code: str) -> None:
+    how: Any = {"region": "us-east-1", "until": 60.0, "seconds": 60.0, "together": True}
+    for refusals in (
+        [Refusal(SPOT[0], code, "")],
+        [Refusal(SPOT[0], code, ""), Refusal(SPOT[1], "UnfulfillableCapacity", "")],
+    ):
+        search = Search("group", SPOT, **how)
+        assert search.answered(search.next(2), 0, refusals) == 0.0
+        assert search.next(2).places == SPOT[:1]
+    whole = Search("group", SPOT, **how)
+    assert whole.refused(whole.next(2), code, "", now=0.0, draw=1.0) == 0.0
+    assert whole.next(2).places == SPOT[:1]
+
+
 def test_errors_of_overrides_are_refusals_of_their_places() -> None:
     answer: Any = {
         "Instances": [{"InstanceIds": ["i-1", "i-2"], "InstanceType": "b", "Lifecycle": "spot"}],
@@ -57,7 +72,7 @@ def test_errors_of_overrides_are_refusals_of_their_places() -> None:
             {
                 "LaunchTemplateAndOverrides": {"Overrides": {"InstanceType": "a", "SubnetId": "s1"}},
                 "ErrorCode": "InsufficientInstanceCapacity",
-                "ErrorMessage": "There is none.",
+                "ErrorMessage": "There is none. Encoded authorization failure message: Zm9v",
             },
             {"ErrorCode": "UnfulfillableCapacity"},
         ],

@@ -352,8 +352,8 @@ def test_what_cannot_be_terminated_does_not_hide_why_the_launch_failed(caplog: p
     assert f"instances left running: {next(iter(ec2.running))}" in caplog.text
 
 
-@pytest.mark.parametrize("code", [SLOW, LOST])
-def test_ending_what_nobody_took_is_tried_again_when_ec2_is_busy(code: str) -> None:
+@pytest.mark.parametrize("code", [SLOW, LOST, BAD])
+def test_ending_what_nobody_took_is_tried_again_when_ec2_is_busy_or_lacks_its_tags_yet(code: str) -> None:
     class Busy(FakeEc2):
         left = 2
 
