@@ -38,12 +38,32 @@ def uv_sees(variables: Mapping[str, str]) -> Iterator[None]:
         _beside.reset(token)
 
 
+LONGEST_SECONDS = 3_600.0
+"""Of one uv command: an index or a git host that hangs must not hold an instance for its lifetime, nor a nightly run for ever."""
+TIMED_OUT = 124
+"""Its exit code then, by the custom of timeout(1)."""
+
+
 def run_uv(
-    arguments: Sequence[str], *, cwd: Path, variables: Mapping[str, str] | None = None
+    arguments: Sequence[str],
+    *,
+    cwd: Path,
+    variables: Mapping[str, str] | None = None,
+    seconds: float = LONGEST_SECONDS,
 ) -> subprocess.CompletedProcess[str]:
-    """What uv answers, run in `cwd` with our environment, what `uv_sees`, and `variables`. UvMissing."""
+    """What uv answers, run in `cwd` with our environment, what `uv_sees`, and `variables`. UvMissing.
+
+    One that isn't done after `seconds` is ended and answers with TIMED_OUT, so that callers have one way to fail.
+    """
     env = _variables(os.environ) | dict(_beside.get()) | dict(variables or {})
-    return subprocess.run([uv_program(), *arguments], cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    command = [uv_program(), *arguments]
+    try:
+        return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        why = (
+            f"error: uv {arguments[0]} didn't end within {seconds:g} s: does the package index, or a git host, answer?"
+        )
+        return subprocess.CompletedProcess(command, TIMED_OUT, "", why)
 
 
 def decisive_line(text: str) -> str:

@@ -1,8 +1,22 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
-from bootstrap.uv import decisive_line
+import pytest
+
+from bootstrap import uv
+from bootstrap.uv import TIMED_OUT, decisive_line, run_uv
+
+
+def test_a_uv_that_hangs_is_ended_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "uv"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(uv, "uv_program", lambda: str(program))
+    answer = run_uv(["sync"], cwd=tmp_path, seconds=0.1)
+    assert answer.returncode == TIMED_OUT
+    assert decisive_line(answer.stderr).startswith("uv sync didn't end within 0.1 s")
 
 
 def test_uvs_sentence_is_found_among_its_lines() -> None:
