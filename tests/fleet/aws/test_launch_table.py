@@ -263,9 +263,13 @@ def test_instances_are_handed_over_as_they_come_and_not_when_all_are_there() -> 
             await waiting[0].done.wait()
             heard.append(len(ec2.asks))
 
+        async def sleep(seconds: float) -> None:
+            await clock.sleep(seconds)
+            await anyio.sleep(0.02)  # who was handed an instance gets its turn, as in any real wait
+
         async with anyio.create_task_group() as group:
             group.start_soon(first)
-            how: dict[str, Any] = {"clock": clock, "sleep": clock.sleep, "draw": lambda: 1.0}
+            how: dict[str, Any] = {"clock": clock, "sleep": sleep, "draw": lambda: 1.0}
             await Hunt(ec2, ORDER, PLACES, waiting, **how).run()
 
     anyio.run(go)
