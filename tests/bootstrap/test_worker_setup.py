@@ -101,13 +101,17 @@ def test_one_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
 def test_what_a_good_script_leaves_running_stays_and_holds_nobody_up(tmp_path: Path) -> None:
     """A service that jobs need: it may hold the script's output open."""
     began = time.monotonic()
-    talker = "while true; do echo I live; sleep 0.05; done"
+    talker = "while echo I live; do echo >> beats; sleep 0.05; done"
     said = run(tmp_path, f"bash -c '{talker}' & echo $! > pid; echo started")
     assert "started" in said
     assert time.monotonic() - began < 30
     child = int((tmp_path / "pid").read_text())
-    time.sleep(0.2)
+    beats = tmp_path / "beats"
+    after = beats.stat().st_size + 2
+    while _alive(child) and beats.stat().st_size < after and time.monotonic() - began < 30:
+        time.sleep(0.01)
     assert _alive(child), "nobody listens to it any more, and it may go on talking"
+    assert beats.stat().st_size >= after
     os.kill(child, 9)
 
 
