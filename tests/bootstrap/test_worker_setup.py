@@ -107,6 +107,7 @@ def test_what_a_good_script_leaves_running_stays_and_holds_nobody_up(tmp_path: P
     assert time.monotonic() - began < 30
     child = int((tmp_path / "pid").read_text())
     beats = tmp_path / "beats"
+    beats.touch()
     after = beats.stat().st_size + 2
     while _alive(child) and beats.stat().st_size < after and time.monotonic() - began < 30:
         time.sleep(0.01)
