@@ -13,10 +13,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from tests.ui.browser import BrowserAbsent, a_browser
-from tests.ui.prefect_ui import PrefectUI
+from tests.ui.prefect_ui import PATIENCE_MS, PrefectUI
 
 
 @pytest.fixture(scope="package")
@@ -32,6 +32,7 @@ def browser() -> Iterator[Browser]:
             if os.environ.get("CI") == "true":
                 pytest.fail(str(absent))
             pytest.skip(str(absent))
+        expect.set_options(timeout=PATIENCE_MS)  # five seconds, its own, are short beside an eval on the same cores
         yield started
 
 
