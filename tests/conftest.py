@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from tests.cloud import CloudUnderTest
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long ones first: tests that run side by side end together then."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 @pytest.fixture(scope="session")
 def shared_cloud() -> Iterator[CloudUnderTest]:
     from tests.cloud import a_cloud  # the fast tests load this file too

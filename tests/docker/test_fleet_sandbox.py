@@ -30,6 +30,7 @@ REQUEST = (
 )
 
 
+@pytest.mark.long
 def test_an_eval_in_containers_runs_on_the_fleet(docker: Engine, tmp_path: Path) -> None:
     """The cloud is one of its own: where the engine is, instances learn when their cloud starts."""
     containers, networks = living(docker)

@@ -83,36 +83,6 @@ def test_the_same_request_runs_nothing_twice(cloud: CloudUnderTest, tmp_path: Pa
     assert "of-the-setting" not in cloud.logs(worker["id"])
 
 
-def test_an_instance_that_dies_costs_no_sample(cloud: CloudUnderTest, tmp_path: Path) -> None:
-    """Its leases lapse, another instance does its jobs, and its flow run is Crashed with the reason."""
-    slow = ("-M", "latency=0.4", "--ec2-arg", "lease_seconds=8", "--ec2-arg", "new_fleet=true")
-    command = cloud.start(*a_run(*slow, log_dir=tmp_path))
-    victim = until(
-        "an instance that works",
-        lambda: next(
-            (
-                instance["InstanceId"]
-                for instance in cloud.living_instances()
-                if any(
-                    run["state"]["type"] == "RUNNING"
-                    and (run["infrastructure_pid"] or "").endswith(instance["InstanceId"])
-                    for run in cloud.flow_runs(name={"like_": "worker 1 of"})
-                )
-            ),
-            None,
-        ),
-        seconds=90,
-    )
-    cloud.aws("ec2").terminate_instances(InstanceIds=[victim])
-    done = finish(command)
-    assert done.code == 0, done.err
-    report = done.report
-    expect_complete(read_eval_log(report["evals"][0]["log"]), samples=24, epochs=2)
-    crashed = [worker for worker in cloud.workers_of(report["run"]) if worker["infrastructure_pid"].endswith(victim)]
-    assert [worker["state"]["type"] for worker in crashed] == ["CRASHED"]
-    assert victim in crashed[0]["state"]["message"]
-
-
 def test_a_run_cancelled_in_the_ui_ends_at_once(cloud: CloudUnderTest, tmp_path: Path) -> None:
     command = cloud.start(*a_run("-M", "latency=5", "--ec2-arg", "new_fleet=true", log_dir=tmp_path))
     until("two instances", lambda: len(cloud.living_instances()) == 2, seconds=90)

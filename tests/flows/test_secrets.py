@@ -60,6 +60,7 @@ def aws_edge(cloud: CloudUnderTest) -> Iterator[FaultKit]:
     kit.clear()
 
 
+@pytest.mark.long
 def test_a_secret_that_comes_late_is_waited_for_and_is_nowhere_afterwards(
     cloud: CloudUnderTest, aws_edge: FaultKit, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

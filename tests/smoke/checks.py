@@ -25,7 +25,7 @@ from fleet.aws.instances import Instances
 from fleet.evals.site import Site
 from tests.smoke.account import end, left_of, living
 from tests.smoke.bill import wasted
-from tests.smoke.prefect_side import instance_at_work, run_with_tag
+from tests.smoke.prefect_side import end_of, instance_at_work, run_with_tag
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SAMPLES = 20
@@ -154,6 +154,11 @@ def a_killed_instance_costs_nothing(smoke: Smoke) -> str:
             raise CheckFailed("the run ended before an instance could be killed")
         end(smoke.site.aws, [victim])
         complete(smoke.finish(process), folder)
+    state, why = end_of(run, victim)
+    if state != "CRASHED" or victim not in why:
+        raise CheckFailed(
+            f"the flow run of {victim} ended as {state or 'nothing'} ({why}), not Crashed with EC2's reason"
+        )
     return f"{victim} was killed at work; {SAMPLES} samples, each once"
 
 

@@ -35,6 +35,15 @@ def run_with_tag(tag: str) -> str | None:
     return None
 
 
+def end_of(run: str, instance: str) -> tuple[str, str]:
+    """Type and message of the state of an instance's flow run; empty: Prefect knows none."""
+    with get_client(sync_client=True) as client:
+        for worker in client.read_flow_runs(flow_run_filter=FlowRunFilter(tags=FlowRunFilterTags(all_=[run_tag(run)]))):
+            if worker.state and (worker.infrastructure_pid or "").endswith(f"::{instance}"):
+                return worker.state.type.value, worker.state.message or ""
+    return "", ""
+
+
 def instance_at_work(run: str) -> str | None:
     """The id of an instance of this run that takes jobs now; None: there is none yet."""
     with get_client(sync_client=True) as client:

@@ -19,7 +19,7 @@ import pytest
 from inspect_ai.log import EvalLog, read_eval_log
 from playwright.sync_api import Browser, expect
 
-from tests.cloud import EXAMPLES, CloudUnderTest, a_cloud, until
+from tests.cloud import EXAMPLES, CloudUnderTest, until
 from tests.ui.prefect_ui import PrefectUI
 
 pytestmark = [pytest.mark.cloud, pytest.mark.browser]
@@ -34,20 +34,6 @@ REQUEST: dict[str, Any] = {
 }
 CONFIG: dict[str, Any] = {"max_workers": 2, "concurrency_per_worker": 2, "new_fleet": True}
 APPROVED = {**CONFIG, "auto_confirm": True}
-
-
-@pytest.fixture(scope="module")
-def shared_cloud() -> Iterator[CloudUnderTest]:
-    with a_cloud(f"ui-{os.getpid()}") as cloud:
-        yield cloud
-
-
-@pytest.fixture
-def cloud(shared_cloud: CloudUnderTest) -> Iterator[CloudUnderTest]:
-    """The cloud, which holds nothing before and nothing after each test."""
-    assert shared_cloud.left_behind() == []
-    yield shared_cloud
-    assert shared_cloud.left_behind() == []
 
 
 @pytest.fixture
@@ -81,10 +67,17 @@ def expect_all_samples(log: EvalLog) -> None:
     assert len({sample.id for sample in log.samples or []}) == len(log.samples or []) == SAMPLES
 
 
-def test_a_run_started_in_the_form_can_be_followed_to_its_log(
+@pytest.mark.long
+def test_a_run_started_in_the_form_waits_for_approval_and_can_be_followed_to_its_log(
     ui: PrefectUI, cloud: CloudUnderTest, tmp_path: Path
 ) -> None:
-    run = start_in_form(ui, cloud, REQUEST, APPROVED)
+    run = start_in_form(ui, cloud, REQUEST, CONFIG)
+    assert cloud.wait_for(run, "PAUSED")[0] == "PAUSED"
+    assert cloud.left_behind() == []
+
+    said = ui.resume(run)
+    assert f"{SAMPLES} samples on 2 × c7i.4xlarge" in said
+    assert "Switched off, the run ends here" in said
     assert cloud.wait_for(run, "COMPLETED") == ("COMPLETED", f"{SAMPLES} of {SAMPLES} samples, accuracy 1")
     expect_all_samples(log_of(cloud, run, tmp_path))
 
@@ -132,20 +125,6 @@ def test_a_run_started_with_the_prefect_command_delivers_its_log(cloud: CloudUnd
         "worker 1 of baseline",
         "worker 2 of baseline",
     }
-
-
-def test_a_run_waits_until_a_person_approves_what_it_would_cost(
-    ui: PrefectUI, cloud: CloudUnderTest, tmp_path: Path
-) -> None:
-    run = start_in_form(ui, cloud, REQUEST, CONFIG)
-    assert cloud.wait_for(run, "PAUSED")[0] == "PAUSED"
-    assert cloud.left_behind() == []
-
-    said = ui.resume(run)
-    assert f"{SAMPLES} samples on 2 × c7i.4xlarge" in said
-    assert "Switched off, the run ends here" in said
-    assert cloud.wait_for(run, "COMPLETED")[0] == "COMPLETED"
-    expect_all_samples(log_of(cloud, run, tmp_path))
 
 
 def test_a_person_who_declines_has_created_nothing(ui: PrefectUI, cloud: CloudUnderTest) -> None:
