@@ -28,10 +28,21 @@ class RecomputeFailed(FleetError):
     """Inspect didn't compute the merged log's header in the job environment. The results themselves are kept."""
 
     why: str
+    lacked: str
+    """What the run's jobs had and this process hadn't, for a person; empty: nothing."""
 
     def message(self) -> str:
-        """One line, with the end of what the process said."""
-        return f"the metrics of the merged log couldn't be computed in the job environment: {self.why}"
+        """One line, with the end of what the process said, and how to compute them with what was lacking."""
+        said = f"the metrics of the merged log couldn't be computed in the job environment: {self.why}"
+        return f"{said}. {remedy(self.lacked)}" if self.lacked else said
+
+
+def remedy(lacked: str) -> str:
+    """What may be the reason, and what helps, where metrics can't be computed and `lacked` is what the jobs had more."""
+    return (
+        f"The reason may be that this process lacks {lacked}. Start the same request again: it collects with all of them, and "
+        "runs no finished job again"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +52,8 @@ class Recompute:
     environment: JobEnvironment
     env: Mapping[str, str] | None = field(default=None, repr=False)
     """The environment of the process, keys among it; ours, if none is given."""
+    lacked: str = ""
+    """What the run's jobs had and this process hasn't, for a person."""
     patience: float = PATIENCE_S
     """Seconds."""
 
@@ -59,19 +72,20 @@ class Recompute:
                 encoding="utf-8",
             )
             try:
-                yield RecomputeProcess(process, Path(log.name), self.patience)
+                yield RecomputeProcess(process, Path(log.name), self.patience, self.lacked)
             finally:
                 process.kill()
-                process.communicate()
+                process.communicate()  # without a bound: it was killed, and its output is a file, which holds up nobody
 
 
 class RecomputeProcess:
     """One process, which computes one header."""
 
-    def __init__(self, process: subprocess.Popen[str], log: Path, patience: float) -> None:
+    def __init__(self, process: subprocess.Popen[str], log: Path, patience: float, lacked: str) -> None:
         self._process = process
         self._log = log
         self._patience = patience
+        self._lacked = lacked
 
     def finish(self, records: Path, facts: HeaderFacts, out: Path) -> None:
         """Ask for the header, and wait for it. RecomputeFailed: the process ended, or took too long, without one."""
@@ -87,10 +101,11 @@ class RecomputeProcess:
         try:
             self._process.communicate(json.dumps(order) + "\n", timeout=self._patience)
         except subprocess.TimeoutExpired as error:
-            raise RecomputeFailed(why=self._said(f"no answer within {self._patience:.0f} s")) from error
+            raise self._failed(f"no answer within {self._patience:.0f} s") from error
         if self._process.returncode != 0 or not out.is_file():
-            raise RecomputeFailed(why=self._said(f"the process ended with exit code {self._process.returncode}"))
+            raise self._failed(f"the process ended with exit code {self._process.returncode}")
 
-    def _said(self, why: str) -> str:
-        """`why`, and the end of what the process said."""
-        return ": ".join(filter(None, [why, job_process.tail(self._log)]))
+    def _failed(self, why: str) -> RecomputeFailed:
+        """The error: `why`, and the end of what the process said."""
+        said = ": ".join(filter(None, [why, job_process.tail(self._log)]))
+        return RecomputeFailed(why=said, lacked=self._lacked)

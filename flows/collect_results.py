@@ -16,7 +16,7 @@ from prefect.cache_policies import NO_CACHE
 from blocks.account import FleetAccount
 from bootstrap.environment import build
 from bootstrap.install import fetch_artifact
-from bootstrap.recompute import Recompute
+from bootstrap.recompute import Recompute, remedy
 from bootstrap.setting_values import values_in_place
 from fleet.cache import cache_folder
 from fleet.errors import FleetError
@@ -28,13 +28,14 @@ from fleet.evals.preparation import failed_jobs, finished_jobs, set_aside
 from fleet.evals.progress import tally_of
 from fleet.evals.report import EvalReport, metrics_of
 from fleet.evals.secrets import RunSecrets
+from fleet.evals.settings import VALUES_ENDING
 from fleet.evals.site import Site
 from flows.names import collect_name
 
-at_hand: ContextVar[RunSecrets] = ContextVar("at_hand", default=RunSecrets())  # noqa: B039 - nobody writes into it
+at_hand: ContextVar[RunSecrets | None] = ContextVar("at_hand", default=None)
 """The secrets of the run that collects: code of the request is imported here too, and may want what it had where jobs ran.
 
-Not a parameter of the flow: those are shown to everybody. Who collects by hand has none but their own environment.
+Not a parameter of the flow: those are shown to everybody. Who collects by hand (None) has none but their own environment.
 """
 
 
@@ -106,19 +107,23 @@ def merge_eval(site: Site, eval_id: EvalId, log_dir: str | None) -> EvalReport:
             artifact=lambda sha256: fetch_artifact(site.objects, site.layout, sha256, folder),
         )
         merged = folder / manifest.log_name
-        secrets = at_hand.get()
+        of_run = at_hand.get()
+        secrets = of_run or RunSecrets()
+        lacked = lacked_by_hand(manifest) if of_run is None else ""
         with values_in_place(environment, secrets.settings()):
             report = merge(
                 manifest,
                 plan_log,
                 fetched(site.objects, keys, folder / "jobs"),
                 merged,
-                recompute=Recompute(environment, env={**os.environ, **secrets.variables()}),
+                recompute=Recompute(environment, env={**os.environ, **secrets.variables()}, lacked=lacked),
                 missing=failed,
             )
         for unusable in report.unusable:
             get_run_logger().error("%s; the same request runs it again", unusable)
             set_aside(site, eval_id, unusable.job)
+        # Also where the log is there, with what the user's code raised for want of them.
+        unmeasured = remedy(lacked) if lacked and report.samples and report.results is None else ""
         stored = site.layout.merged(eval_id, manifest.log_name)
         site.objects.put(stored, merged)
         log, undelivered = delivered(merged, log_dir, site.objects.uri(stored))
@@ -136,9 +141,18 @@ def merge_eval(site: Site, eval_id: EvalId, log_dir: str | None) -> EvalReport:
         samples_done=report.samples,
         errors=report.sample_errors,
         missing=report.planned - report.samples,
-        why="; ".join(part for part in (report.error, undelivered) if part),
+        why="; ".join(part for part in (report.error, unmeasured, undelivered) if part),
         metrics=metrics_of(report.results),
     )
+
+
+def lacked_by_hand(manifest: EvalManifest) -> str:
+    """What the jobs of an eval had and whoever collects it by hand hasn't: where each of it comes from is said with it."""
+    secrets = "the run's secrets, but for variables that are set where collect-results runs"
+    if names := [setting.name for setting in manifest.environment.settings]:
+        files = ", ".join(f"{name}{VALUES_ENDING}" for name in names)
+        return f"the values of the settings ({files}, which lie beside the checkouts where the run was started) and {secrets}"
+    return secrets
 
 
 def delivered(merged: Path, log_dir: str | None, stored: str) -> tuple[str, str]:

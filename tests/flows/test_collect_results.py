@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,6 +13,7 @@ import pytest
 from bootstrap.environment import JobEnvironment
 from bootstrap.recompute import Recompute, RecomputeFailed
 from fleet.evals.documents import EnvironmentSpec, SettingSpec
+from fleet.evals.merge import MergeReport
 from fleet.evals.secrets import RunSecrets
 from fleet.evals.settings import FOLDER
 from fleet.evals.site import Site
@@ -18,6 +21,21 @@ from flows import collect_results
 from flows.collect_results import having, merge_eval
 
 SECRETS = RunSecrets({"KEY": "sk-1"}, {"linux": "L=1\n"})
+UNMEASURED = MergeReport(
+    path=Path("a.eval"),
+    status="error",
+    error="KeyError: 'L'",
+    planned=1,
+    samples=1,
+    sample_errors=0,
+    cancelled=0,
+    duplicates=0,
+    absent=(),
+    unusable=(),
+    results=None,
+    stats={},
+)
+"""Of a log with every sample and no metrics."""
 
 
 @pytest.fixture
@@ -50,13 +68,19 @@ class Merging:
         self.files = files(self.environment)
         self.variables = recompute.env or {}
         self.shown = repr(recompute)
-        raise RecomputeFailed(why="as the test wants it")
+        raise RecomputeFailed(why="as the test wants it", lacked=recompute.lacked)
 
 
 @pytest.fixture
 def merging(environment: JobEnvironment, monkeypatch: pytest.MonkeyPatch) -> Merging:
     made = Merging(environment)
-    manifest = SimpleNamespace(jobs=[], environment=environment.spec, log_name="a.eval")
+    manifest = SimpleNamespace(
+        jobs=[],
+        environment=environment.spec,
+        log_name="a.eval",
+        task=SimpleNamespace(name="t"),
+        model=SimpleNamespace(name="m"),
+    )
     monkeypatch.setattr(collect_results, "EvalManifest", SimpleNamespace(read=lambda _: manifest))
     monkeypatch.setattr(collect_results, "finished_jobs", lambda *_: set())
     monkeypatch.setattr(collect_results, "failed_jobs", lambda *_: {})
@@ -65,18 +89,24 @@ def merging(environment: JobEnvironment, monkeypatch: pytest.MonkeyPatch) -> Mer
     return made
 
 
-def merge_an_eval() -> None:
-    names = SimpleNamespace(manifest=str, plan=str, result=str)
-    objects = SimpleNamespace(get=lambda _: b"", download=lambda *_: None)
-    with pytest.raises(RecomputeFailed):
-        merge_eval.fn(cast("Site", SimpleNamespace(objects=objects, layout=names)), "eval", None)
+def a_site() -> Site:
+    names = SimpleNamespace(manifest=str, plan=str, result=str, merged=lambda *_: "merged")
+    objects = SimpleNamespace(get=lambda _: b"", download=lambda *_: None, put=lambda *_: None, uri=str)
+    return cast("Site", SimpleNamespace(objects=objects, layout=names))
+
+
+def merge_an_eval() -> str:
+    """What is said of the metrics that can't be computed."""
+    with pytest.raises(RecomputeFailed) as failed:
+        merge_eval.fn(a_site(), "eval", None)
+    return str(failed.value)
 
 
 def test_a_plugin_finds_its_settings_values_and_the_keys_also_where_the_metrics_are_computed(
     merging: Merging, environment: JobEnvironment
 ) -> None:
     with having(SECRETS):
-        merge_an_eval()
+        assert merge_an_eval().endswith(": as the test wants it")
     assert merging.files == {"linux.env": "L=1\n"}
     assert merging.variables == {**os.environ, "KEY": "sk-1"}
     assert "sk-1" not in merging.shown
@@ -86,6 +116,27 @@ def test_a_plugin_finds_its_settings_values_and_the_keys_also_where_the_metrics_
 def test_who_collects_by_hand_has_but_their_own_environment(merging: Merging) -> None:
     with having(SECRETS):
         pass
-    merge_an_eval()
+    said = merge_an_eval()
+    assert "lacks the values of the settings (linux.env, which lie beside the checkouts" in said
+    assert "the run's secrets" in said
+    assert "Start the same request again" in said
     assert merging.files == {}
     assert merging.variables == dict(os.environ)
+
+
+def test_a_run_without_secrets_lacks_nothing_when_it_collects(merging: Merging) -> None:
+    with having(RunSecrets()):
+        assert merge_an_eval().endswith(": as the test wants it")
+
+
+@pytest.mark.parametrize(("by_hand", "said"), [(True, "KeyError: 'L'; The reason may be"), (False, "KeyError: 'L'")])
+def test_a_log_that_has_what_a_plugin_raised_for_want_of_its_values_says_what_helps(
+    by_hand: bool, said: str, merging: Merging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The merge itself goes well then: the log's error is the plugin's."""
+    monkeypatch.setattr(collect_results, "merge", lambda *_, **__: UNMEASURED)
+    monkeypatch.setattr(collect_results, "get_run_logger", lambda: logging.getLogger("test"))
+    with nullcontext() if by_hand else having(SECRETS):
+        why = merge_eval.fn(a_site(), "eval", None).why
+    assert why.startswith(said)
+    assert ("linux.env" in why) is by_hand
