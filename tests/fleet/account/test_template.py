@@ -271,6 +271,46 @@ def test_a_controller_hands_out_secrets_and_reads_none() -> None:
     assert asked(names.CONTROLLER_POLICY, "ssm:GetParameter", secret) == "not allowed"
 
 
+@pytest.mark.parametrize(
+    ("instance_type", "classes"),
+    [
+        ("c7i.4xlarge, m8g.large", {"Standard/OnDemand", "Standard/Spot"}),
+        ("g6.xlarge, vt1.3xlarge", {"G/OnDemand", "G/Spot"}),
+        ("p5.48xlarge", {"P/OnDemand", "P/Spot"}),
+        ("x2idn.16xlarge", {"X/OnDemand", "X/Spot"}),
+        ("u-6tb1.56xlarge", {"HighMem/OnDemand"}),  # EC2 has no spot quota of theirs
+    ],
+)
+def test_the_alarm_for_instances_that_stay_rings_for_whatever_boots_the_worker_image(
+    instance_type: str, classes: set[str]
+) -> None:
+    """By the classes in which EC2 reports its vCPUs, one for each quota (Service Quotas, usage metrics of EC2's quotas)."""
+    alarm = FULL.resources["LongLivedInstances"]["Properties"]
+    assert classes <= set(counted(alarm).values()), instance_type
+    assert set(re.split(r" \+ ", alarm["Metrics"][0]["Expression"])) == counted(alarm).keys()
+
+
+def test_the_alarm_is_one_that_cloudwatch_takes() -> None:
+    """Ten metrics, and seven days of periods (CloudWatch User Guide, limits of alarms)."""
+    alarm = FULL.resources["LongLivedInstances"]["Properties"]
+    assert len(counted(alarm)) <= 10
+    periods = {one["MetricStat"]["Period"] for one in alarm["Metrics"][1:]}
+    longest = FULL.template["Parameters"]["AlarmHours"]["MaxValue"]
+    assert {seconds * longest <= 7 * 86_400 for seconds in periods} == {True}
+    assert [one["Id"] for one in alarm["Metrics"] if one["ReturnData"]] == ["in_use"]
+
+
+def counted(alarm: Any) -> dict[str, str]:
+    """The class that each metric of the alarm counts."""
+    return {
+        one["Id"]: dimension["Value"]
+        for one in alarm["Metrics"]
+        if "MetricStat" in one
+        for dimension in one["MetricStat"]["Metric"]["Dimensions"]
+        if dimension["Name"] == "Class"
+    }
+
+
 def test_a_parameter_is_given_by_its_name_in_any_case() -> None:
     assert chosen_parameters({"logdays": 30, "Subnets": ["subnet-1", "subnet-2"]}) == {
         "LogDays": "30",
