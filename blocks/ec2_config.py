@@ -65,6 +65,20 @@ class Ec2Config(BaseModel):
     max_hours: float = Field(
         default=24.0, gt=0, description="Hours after which an instance powers itself off, come what may."
     )
+    stall_hours: float = Field(
+        default=4.0, ge=0, description="Hours without a finished job after which the run stops; 0: no limit."
+    )
+    max_cost: float | None = Field(
+        default=None,
+        gt=0,
+        description=(
+            "Dollars after which the run stops: its instances so far, and the model calls of its finished jobs where "
+            "model_cost_config prices them; empty: no limit."
+        ),
+    )
+    deadline_hours: float | None = Field(
+        default=None, gt=0, description="Hours after the launch at which the run stops; empty: no limit."
+    )
 
     @field_validator("tags", mode="before")
     @classmethod

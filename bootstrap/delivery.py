@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import anyio
+from pydantic import JsonValue
 
 from bootstrap.clockwork import Clockwork
 from bootstrap.lease import Lease, LeasesMessages
@@ -238,10 +239,13 @@ class Deliveries:
         return Delivered("failed" if verdict.final else "again", rate_limited=limited, again_in=verdict.delay)
 
 
-def tally(result: JobResult) -> dict[str, int]:
-    """The counts that go with job_done."""
-    return {
+def tally(result: JobResult) -> dict[str, JsonValue]:
+    """The counts that go with job_done, and the cost where Inspect had prices."""
+    usages = result.model_usage.values()
+    counts: dict[str, JsonValue] = {
         "samples": len(result.samples),
         "errors": sum(sample.error is not None for sample in result.samples),
-        "tokens": sum(int(usage.get("total_tokens") or 0) for usage in result.model_usage.values()),
+        "tokens": sum(int(usage.get("total_tokens") or 0) for usage in usages),
     }
+    costs = [float(usage["total_cost"]) for usage in usages if usage.get("total_cost") is not None]
+    return counts | ({"cost": round(sum(costs), 6)} if costs else {})

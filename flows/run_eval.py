@@ -24,18 +24,19 @@ from blocks.secrets import run_secrets
 from bootstrap.run_plan import RunPlan, plan_run, planned_ahead
 from fleet.aws.images import WorkerImage
 from fleet.aws.prices import hourly_price
-from fleet.evals.cost import Estimate, estimate, fleet_slots, workers_for
+from fleet.evals.cost import Estimate, check_limit, estimate, fleet_slots, workers_for
 from fleet.evals.delivery import check_log_dir
 from fleet.evals.documents import WorkerOrder
 from fleet.evals.listener import listener
 from fleet.evals.lock import EvalLock
 from fleet.evals.preparation import FailureRecords, create_queues, send_jobs, settle_manifest, standing, tags_of
-from fleet.evals.progress import Finished, RunTally, Stop, TopUp
+from fleet.evals.progress import RunTally
 from fleet.evals.registry import has_login
 from fleet.evals.report import RunReport
 from fleet.evals.request import EvalRequest
 from fleet.evals.secrets import RunSecrets
 from fleet.evals.setup_script import read_setup_script
+from fleet.evals.steps import Finished, Limits, Stop, TopUp
 from fleet.pool import runs as workers_of
 from flows.artifacts import show_estimate, show_report
 from flows.check_ami import check_ami
@@ -177,6 +178,8 @@ def make_estimate(run: Run) -> Estimate:
         hourly=run.price,
         max_hours=config.max_hours,
     )
+    if not config.estimate:
+        check_limit(offer, config.max_cost)
     get_run_logger().info("Estimate: %s", offer.line())
     show_estimate(offer)
     return offer
@@ -238,6 +241,9 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
         failures=failures,
         handout=run.handout if created.secrets else None,
         price=run.price,
+        limits=Limits(
+            stall_hours=run.config.stall_hours, max_cost=run.config.max_cost, deadline_hours=run.config.deadline_hours
+        ),
     )
     return order, run.watch
 

@@ -16,8 +16,9 @@ from fleet.aws.failures import AwsRefused, CredentialsBad, Denied
 from fleet.evals.documents import EvalId, WorkerEvent
 from fleet.evals.handout import Handout
 from fleet.evals.preparation import FailureRecords, finished_jobs
-from fleet.evals.progress import Finished, Progress, RunTally, Step, Stop, WorkerFacts, next_step, snapshot
+from fleet.evals.progress import Progress, RunTally, WorkerFacts, WorkerPhase, snapshot
 from fleet.evals.site import Site
+from fleet.evals.steps import Finished, Limits, Spent, Step, Stop, next_step
 from fleet.pool import runs as workers_of
 from fleet.wire import DocumentRefused
 
@@ -51,14 +52,23 @@ class Watch:
     price: float | None
     handout: Handout | None = None
     """The run's secrets, if it has some."""
+    limits: Limits = field(default_factory=Limits)
+    clock: Callable[[], float] = time.monotonic
     replaced: int = 0
     facts: Sequence[WorkerFacts] = ()
     """The workers at the last look."""
-    _began: float = field(default_factory=time.monotonic)
+    _began: float = field(init=False)
     _seen: dict[str, tuple[float, float]] = field(default_factory=dict)
     """When each worker's instance was first and last seen alive: what is paid for."""
     _listed: float = 0.0
     _news: bool = True
+    _settled: int = 0
+    """Jobs that were finished, or had failed for good, at the last look."""
+    _moved: float | None = None
+    """When the last of them was, or the first worker was ready; None: none has been yet."""
+
+    def __post_init__(self) -> None:
+        self._began = self.clock()
 
     def look(self) -> tuple[Progress, Step]:
         """One look at everything, and what to do now."""
@@ -96,7 +106,7 @@ class Watch:
             self.handout.working(event.instance)
 
     def _look_at_workers(self) -> None:
-        now = time.monotonic()
+        now = self.clock()
         facts = []
         for fact in workers_of.look_at(self.workers):
             if fact.instance and not fact.over:
@@ -107,18 +117,35 @@ class Watch:
         self.facts = facts
 
     def _next(self) -> Step:
-        step = next_step(self.tally, self.facts, replaced=self.replaced)
-        if isinstance(step, (Finished, Stop)) and self._news:
+        step = self._step()
+        if isinstance(step, Stop):
+            # The last words of workers that are over by now may have come since they were last heard.
+            self.hear(wait=LOOK_S)
+        if isinstance(step, Stop) or (isinstance(step, Finished) and self._news):
             # Events are hints: what ends a run is read from S3 itself.
             self._list()
-            step = next_step(self.tally, self.facts, replaced=self.replaced)
+            step = self._step()
         return step
 
+    def _step(self) -> Step:
+        now = self.clock()
+        settled = sum(len(one.done) + len(one.failed) for one in self.tally.evals.values())
+        ready = any(fact.phase is WorkerPhase.WORKING for fact in self.facts)
+        if (self._moved is None and ready) or (self._moved is not None and settled != self._settled):
+            self._moved = now
+        self._settled = settled
+        spent = Spent(
+            hours=(now - self._began) / 3600,
+            still_hours=None if self._moved is None else (now - self._moved) / 3600,
+            cost=self._snapshot().whole_cost,
+        )
+        return next_step(self.tally, self.facts, replaced=self.replaced, limits=self.limits, spent=spent)
+
     def _snapshot(self) -> Progress:
-        return snapshot(self.tally, self.facts, price=self.price, seconds=time.monotonic() - self._began)
+        return snapshot(self.tally, self.facts, price=self.price, seconds=self.clock() - self._began)
 
     def _must_list(self) -> bool:
-        waited = time.monotonic() - self._listed
+        waited = self.clock() - self._listed
         small = sum(len(one.jobs) for one in self.tally.evals.values()) <= LISTING_KEYS
         return waited >= LIST_S or (self._news and small)
 
@@ -127,7 +154,7 @@ class Watch:
             tally.done = finished_jobs(self.site, eval_id) & tally.jobs.keys()
             failed = self.failures[eval_id].final(self.site) if eval_id in self.failures else {}
             tally.failed = {job: why for job, why in failed.items() if job not in tally.done}
-        self._listed = time.monotonic()
+        self._listed = self.clock()
         self._news = False
 
 

@@ -6,10 +6,26 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fleet.errors import RequestRefused
 from fleet.evals.progress import EvalTally
 
 FIRST_SLOTS = 10
 """Jobs at a time with which an instance starts; it adapts from there."""
+
+
+class CostUnknown(RequestRefused):
+    """A limit was set on a cost that can't be known."""
+
+    instance_type: str
+    region: str
+
+    def message(self) -> str:
+        """One line, with what helps."""
+        return (
+            f"max_cost can't be held: AWS doesn't say what an instance of type {self.instance_type} costs in {self.region} "
+            "(the permission pricing:GetProducts is needed, or ec2:DescribeSpotPriceHistory for spot). Limit the run by "
+            "deadline_hours instead"
+        )
 
 
 def fleet_slots(max_workers: int, concurrency: int) -> int:
@@ -86,3 +102,9 @@ def estimate(
         hourly=hourly,
         max_hours=max_hours,
     )
+
+
+def check_limit(offer: Estimate, max_cost: float | None) -> None:
+    """Find that a limit in dollars can be held. CostUnknown: nobody knows when it is reached."""
+    if max_cost is not None and offer.workers and offer.hourly is None:
+        raise CostUnknown(instance_type=offer.instance_type, region=offer.region)

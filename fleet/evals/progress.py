@@ -1,4 +1,4 @@
-"""How far a run is and what to do next: facts in, a snapshot or a decision out.
+"""How far a run is: facts in, a snapshot out. What to do next is decided from the same facts in `steps.py`.
 
 The objects in S3 say which jobs are finished; Prefect says how the workers are; events from the workers only fill in what a
 person likes to see. Nothing here calls anything.
@@ -113,6 +113,10 @@ class WorkerTally:
     errors: int = 0
     tokens: int = 0
     rate_limited: int = 0
+    cost: float = 0.0
+    """Dollars of the model calls of its finished jobs, where a table of prices came with the request."""
+    reason: str = ""
+    """Why it ended, in a word (`WorkerEvent`); empty while it works, or where it had no last word."""
 
 
 @dataclass(slots=True)
@@ -136,6 +140,7 @@ class RunTally:
                 worker.samples += _count(event, "samples")
                 worker.errors += _count(event, "errors")
                 worker.tokens += _count(event, "tokens")
+                worker.cost += _number(event, "cost")
                 if event.eval_id in self.evals and event.job:
                     self.evals[event.eval_id].done.add(event.job)
             case "rate_limited":
@@ -145,13 +150,18 @@ class RunTally:
                 worker.running = _count(event, "running")
             case "ended":
                 worker.slots = worker.running = 0
+                worker.reason = str(event.detail.get("reason", ""))
             case _:
                 pass
 
 
 def _count(event: WorkerEvent, name: str) -> int:
+    return int(_number(event, name))
+
+
+def _number(event: WorkerEvent, name: str) -> float:
     value = event.detail.get(name, 0)
-    return int(value) if isinstance(value, (int, float)) else 0
+    return value if isinstance(value, (int, float)) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +198,13 @@ class Progress:
     """Dollars of the instances so far; None where the price is unknown."""
     seconds: float
     """Since the watch began."""
+    model_cost: float = 0.0
+    """Dollars of the model calls of finished jobs, where a table of prices came with the request."""
+
+    @property
+    def whole_cost(self) -> float | None:
+        """Dollars of instances and model calls so far; None where the instances' price is unknown."""
+        return None if self.cost is None else self.cost + self.model_cost
 
     @property
     def fraction(self) -> float:
@@ -208,6 +225,8 @@ class Progress:
         if self.rate_limited:
             parts.append(f"rate-limited {self.rate_limited} times")
         parts.append("cost unknown" if self.cost is None else f"${self.cost:.2f}")
+        if self.model_cost:
+            parts.append(f"models ${self.model_cost:.2f}")
         return ", ".join(parts)
 
 
@@ -230,6 +249,7 @@ def snapshot(tally: RunTally, workers: Iterable[WorkerFacts], *, price: float | 
         workers=rows,
         cost=None if price is None else hours * price,
         seconds=seconds,
+        model_cost=sum(worker.cost for worker in heard),
     )
 
 
@@ -246,84 +266,3 @@ def _row(fact: WorkerFacts, said: WorkerTally) -> WorkerRow:
         why=fact.why if fact.phase in (WorkerPhase.LOST, WorkerPhase.STOPPED) else "",
         run=fact.run_id,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class GoOn:
-    """Look again later."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopUp:
-    """Launch this many more instances."""
-
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """Every job has a result or a final failure."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """End the run now, keeping what there is."""
-
-    why: str
-
-
-Step = GoOn | TopUp | Finished | Stop
-
-FAILURE_SHARE = 0.2
-"""More than this share of jobs failed for good: the rest would too (design, failure rules)."""
-LAUNCH_S = 900.0
-"""A pool worker looks for flow runs every few seconds, and EC2 answers in as many: nobody is there who launches."""
-FIRST_JOBS = 3
-"""So many failures, and not one success, say the same sooner."""
-
-
-def next_step(tally: RunTally, workers: Iterable[WorkerFacts], *, replaced: int) -> Step:
-    """What the controller does now. `replaced` is how many instances it has launched in place of lost ones so far.
-
-    A lost instance is replaced if it had done a job: one that never worked would fail again in the same way. No more are
-    replaced than the fleet first had.
-    """
-    evals = list(tally.evals.values())
-    facts = list(workers)
-    open_jobs = tally.open_jobs
-    if not open_jobs:
-        return Finished()
-
-    jobs = sum(len(one.jobs) for one in evals)
-    done = sum(len(one.done) for one in evals)
-    failed = {job: why for one in evals for job, why in one.failed.items()}
-    if len(failed) >= FIRST_JOBS and (done == 0 or len(failed) > FAILURE_SHARE * jobs):
-        return Stop(why=f"{len(failed)} of {jobs} jobs failed for good: {_most_common(failed.values())}")
-
-    alive = sum(fact.phase.alive for fact in facts)
-    had_worked = [
-        fact
-        for fact in facts
-        if fact.phase is WorkerPhase.LOST and tally.workers.get(fact.run_id, WorkerTally()).jobs > 0
-    ]
-    first = len(facts) - replaced
-    wanted = min(len(had_worked) - replaced, first - replaced, open_jobs - alive)
-    if wanted > 0:
-        return TopUp(count=wanted)
-    hoped_for = [fact for fact in facts if fact.phase.alive]
-    if hoped_for and all(fact.phase is WorkerPhase.LAUNCHING and fact.age_seconds > LAUNCH_S for fact in hoped_for):
-        return Stop(
-            why=f"no instance was launched within {LAUNCH_S / 60:g} minutes: is a worker of the pool running, and not paused?"
-        )
-    if not alive:
-        reasons = _most_common(fact.why for fact in facts if fact.why) or "no reason given"
-        return Stop(why=f"no instance is left for {open_jobs} open jobs: {reasons}")
-    return GoOn()
-
-
-def _most_common(texts: Iterable[str]) -> str:
-    counts: dict[str, int] = {}
-    for text in texts:
-        counts[text] = counts.get(text, 0) + 1
-    top = sorted(counts.items(), key=lambda item: -item[1])[:3]
-    return "; ".join(text if count == 1 else f"{text} ({count} times)" for text, count in top)

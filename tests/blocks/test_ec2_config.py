@@ -24,7 +24,7 @@ CONTRACT = {
 }
 
 
-ADDED = {"volume_gb": 100, "tags": {}}
+ADDED = {"volume_gb": 100, "tags": {}, "stall_hours": 4.0, "max_cost": None, "deadline_hours": None}
 """Knobs that came later, with the defaults that runs rely on since."""
 
 
@@ -64,6 +64,9 @@ def test_tags_come_as_a_mapping_or_as_pairs(given: object) -> None:
         {"tags": {str(number): "" for number in range(21)}},
         {"tags": "team"},
         {"volume_gb": 7},
+        {"stall_hours": -1},
+        {"max_cost": 0},
+        {"deadline_hours": 0},
         {"volume_gb": 16385},
     ],
 )

@@ -9,9 +9,13 @@ import pytest
 from prefect.logging import disable_run_logger
 
 from fleet.aws.failures import AwsRefused, Denied
+from fleet.aws.objects import StoredObject
 from fleet.aws.queues import Message
 from fleet.evals.documents import WorkerEvent
-from fleet.evals.progress import EvalTally, RunTally
+from fleet.evals.layout import Layout
+from fleet.evals.progress import EvalTally, RunTally, WorkerFacts, WorkerPhase
+from fleet.evals.steps import GoOn, Limits, Step, Stop, TopUp
+from flows import watch as watch_module
 from flows.watch import EVENTS_A_LOOK, PATIENCE_S, CancelledByPerson, Watch, watching
 
 
@@ -78,6 +82,7 @@ class FakeSite:
         self.waiting = events
         self.done: list[str] = []
         self.fetches: list[tuple[str, str]] = []
+        self.finished: list[str] = []
         self.queues = self
 
     def receive(self, url: str, *, wait: int) -> list[Message]:
@@ -95,9 +100,20 @@ class FakeSite:
     def working(self, instance: str) -> None:
         self.fetches.append((instance, "all"))
 
+    @property
+    def objects(self) -> FakeSite:
+        return self
 
-def a_watch(site: FakeSite) -> Watch:
-    tally = RunTally(evals={"e": EvalTally(eval_id="e", task="t", model="m", jobs={"j": 1})})
+    @property
+    def layout(self) -> Layout:
+        return Layout("p")
+
+    def list(self, prefix: str) -> list[StoredObject]:
+        return [StoredObject(key=f"{prefix}{job}.eval", size=1, etag="") for job in self.finished]
+
+
+def a_watch(site: FakeSite, *jobs: str, **more: Any) -> Watch:
+    tally = RunTally(evals={"e": EvalTally(eval_id="e", task="t", model="m", jobs=dict.fromkeys(jobs or ("j",), 1))})
     return Watch(
         site=cast("Any", site),
         tally=tally,
@@ -106,6 +122,7 @@ def a_watch(site: FakeSite) -> Watch:
         failures={},
         price=None,
         handout=cast("Any", site),
+        **more,
     )
 
 
@@ -137,3 +154,70 @@ def test_an_instance_that_takes_jobs_has_fetched_all() -> None:
     site = FakeSite([an_event("job_started", "i-2"), an_event("job_started", "i-2")])
     a_watch(site).hear()
     assert site.fetches == [("i-2", "all")] * 2
+
+
+@pytest.fixture
+def phases(monkeypatch: pytest.MonkeyPatch) -> list[WorkerPhase]:
+    """What Prefect says of the workers; a test changes it as it goes."""
+    said: list[WorkerPhase] = []
+
+    class Workers:
+        @staticmethod
+        def look_at(_: object) -> list[WorkerFacts]:
+            return [
+                WorkerFacts(run_id=f"w{n}", name="w", phase=phase, instance="i-1", why="gone", live_seconds=0)
+                for n, phase in enumerate(said)
+            ]
+
+    monkeypatch.setattr(watch_module, "workers_of", Workers)
+    return said
+
+
+def test_a_stall_is_counted_from_the_first_ready_worker_and_from_each_finished_job(phases: list[WorkerPhase]) -> None:
+    clock, site = Clock(), FakeSite([])
+    watch = a_watch(site, "j1", "j2", limits=Limits(stall_hours=4), clock=clock)
+    phases.append(WorkerPhase.BOOTING)
+
+    def after(hours: float) -> Step:
+        clock.sleep(hours * 3600)
+        return watch.look()[1]
+
+    assert after(9) == GoOn(), "nobody could have finished anything"
+    phases[0] = WorkerPhase.WORKING
+    assert after(9) == GoOn()
+    assert after(3) == GoOn()
+    site.finished.append("j1")
+    assert after(3) == GoOn()
+    assert after(3) == GoOn()
+    step = after(1)
+    assert isinstance(step, Stop)
+    assert step.why.startswith("no job was finished for 4 hours")
+
+
+def test_a_result_that_came_a_moment_before_a_stop_counts(phases: list[WorkerPhase]) -> None:
+    """Listings are made now and then; a decision to end the run is not made by an old one."""
+    clock, site = Clock(), FakeSite([])
+    watch = a_watch(site, "j1", "j2", limits=Limits(stall_hours=4), clock=clock)
+    phases.append(WorkerPhase.WORKING)
+    watch.look()
+    clock.sleep(4 * 3600)
+    watch._listed = clock.now
+    site.finished.append("j1")
+    assert watch.look()[1] == GoOn()
+
+
+def test_the_last_word_of_a_worker_is_heard_before_the_run_is_given_up(phases: list[WorkerPhase]) -> None:
+    """It may come between the look at the events and the look at the workers."""
+
+    class Late(FakeSite):
+        def receive(self, url: str, *, wait: int) -> list[Message]:
+            heard = super().receive(url, wait=wait)
+            if len(phases) == 1 and not self.done:
+                self.waiting = [ended]
+                phases[0] = WorkerPhase.ENDED
+            return heard
+
+    ended = WorkerEvent(kind="ended", worker="w0", instance="i-1", at=0.0, detail={"reason": "interrupted"}).write()
+    watch = a_watch(Late([]), clock=Clock())
+    phases.append(WorkerPhase.WORKING)
+    assert watch.look()[1] == TopUp(1)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.evals.cost import estimate, workers_for
+from fleet.evals.cost import CostUnknown, Estimate, check_limit, estimate, workers_for
 from fleet.evals.progress import EvalTally
 
 
@@ -17,10 +18,10 @@ def test_a_fleet_is_as_large_as_its_work_and_no_larger(jobs: int, most: int, con
     assert workers <= max(jobs, 0)
 
 
-def an_estimate(hourly: float | None, done: int = 0) -> str:
+def an_offer(hourly: float | None, done: int = 0) -> Estimate:
     tally = EvalTally(eval_id="e", task="elements", model="scripted/chemist", jobs={f"j{n}": 2 for n in range(40)})
     tally.done = {f"j{n}" for n in range(done)}
-    offer = estimate(
+    return estimate(
         [tally],
         instance_type="c7i.4xlarge",
         market="on-demand",
@@ -30,6 +31,10 @@ def an_estimate(hourly: float | None, done: int = 0) -> str:
         hourly=hourly,
         max_hours=24,
     )
+
+
+def an_estimate(hourly: float | None, done: int = 0) -> str:
+    offer = an_offer(hourly, done)
     assert offer.line() in offer.markdown()
     return offer.line()
 
@@ -48,3 +53,10 @@ def test_what_is_done_already_is_not_paid_again() -> None:
 
 def test_nothing_to_run_needs_no_instance() -> None:
     assert an_estimate(1.0, done=40).startswith("0 samples on 0 ×")
+
+
+def test_a_limit_that_nobody_could_hold_is_refused_before_the_launch() -> None:
+    with pytest.raises(CostUnknown, match=r"what an instance of type c7i\.4xlarge costs in us-east-1"):
+        check_limit(an_offer(None), 5.0)
+    for offer, limit in ((an_offer(None), None), (an_offer(1.0), 5.0), (an_offer(None, done=40), 5.0)):
+        check_limit(offer, limit)

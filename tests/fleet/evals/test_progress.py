@@ -1,4 +1,4 @@
-"""What the controller does next, by the facts alone."""
+"""How far a run is, by the facts alone."""
 
 from __future__ import annotations
 
@@ -6,22 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fleet.evals.documents import WorkerEvent
 from fleet.evals.progress import (
     EvalTally,
-    Finished,
-    GoOn,
     RunTally,
-    Step,
-    Stop,
-    TopUp,
     WorkerFacts,
     WorkerPhase,
-    WorkerTally,
-    next_step,
     snapshot,
     worker_phase,
 )
@@ -40,96 +31,7 @@ def a_tally(jobs: int = 10, done: int = 0, failed: int = 0) -> RunTally:
     return RunTally(evals={"e": tally})
 
 
-def having_worked(tally: RunTally, *names: str) -> RunTally:
-    tally.workers.update({name: WorkerTally(jobs=1) for name in names})
-    return tally
-
-
 LOST = a_worker("b", WorkerPhase.LOST, why="spot reclaim")
-ROWS: list[tuple[str, RunTally, list[WorkerFacts], int, Step]] = [
-    ("all done", a_tally(done=10), [a_worker("a")], 0, Finished()),
-    ("all done or failed", a_tally(10, done=9, failed=1), [a_worker("a")], 0, Finished()),
-    ("no jobs at all", a_tally(0), [], 0, Finished()),
-    ("work in hand", a_tally(done=3), [a_worker("a")], 0, GoOn()),
-    ("still launching", a_tally(), [a_worker("a", WorkerPhase.LAUNCHING)], 0, GoOn()),
-    ("nobody launches yet", a_tally(), [a_worker("a", WorkerPhase.LAUNCHING, age_seconds=899)], 0, GoOn()),
-    (
-        "nobody launches",
-        a_tally(),
-        [a_worker("a", WorkerPhase.LAUNCHING, age_seconds=901), LOST],
-        0,
-        Stop("no instance was launched within 15 minutes: is a worker of the pool running, and not paused?"),
-    ),
-    (
-        "one of two is not launched",
-        a_tally(),
-        [a_worker("a"), a_worker("b", WorkerPhase.LAUNCHING, age_seconds=9e3)],
-        0,
-        GoOn(),
-    ),
-    ("no worker was ever asked for", a_tally(), [], 0, Stop("no instance is left for 10 open jobs: no reason given")),
-    ("one lost that had worked", having_worked(a_tally(done=2), "b"), [a_worker("a"), LOST], 0, TopUp(1)),
-    ("one lost that never worked", a_tally(done=2), [a_worker("a"), LOST], 0, GoOn()),
-    ("already replaced", having_worked(a_tally(done=2), "b"), [a_worker("a"), LOST, a_worker("c")], 1, GoOn()),
-    ("fewer open jobs than instances", having_worked(a_tally(done=9), "b"), [a_worker("a"), LOST], 0, GoOn()),
-    (
-        "all lost, none had worked",
-        a_tally(),
-        [LOST, a_worker("a", WorkerPhase.LOST, why="no boot within 900 s")],
-        0,
-        Stop("no instance is left for 10 open jobs: spot reclaim; no boot within 900 s"),
-    ),
-    (
-        "workers ended with work left",
-        a_tally(done=4),
-        [a_worker("a", WorkerPhase.ENDED)],
-        0,
-        Stop("no instance is left for 6 open jobs: no reason given"),
-    ),
-    (
-        "every first job fails",
-        a_tally(failed=3),
-        [a_worker("a")],
-        0,
-        Stop("3 of 10 jobs failed for good: TaskBroken: no such thing (3 times)"),
-    ),
-    (
-        "more than a fifth fail",
-        a_tally(done=4, failed=3),
-        [a_worker("a")],
-        0,
-        Stop("3 of 10 jobs failed for good: TaskBroken: no such thing (3 times)"),
-    ),
-    ("a fifth fail", a_tally(20, done=4, failed=4), [a_worker("a")], 0, GoOn()),
-]
-
-
-@pytest.mark.parametrize(
-    ("tally", "workers", "replaced", "step"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
-)
-def test_the_next_step_follows_the_failure_rules(
-    tally: RunTally, workers: list[WorkerFacts], replaced: int, step: Step
-) -> None:
-    assert next_step(tally, workers, replaced=replaced) == step
-
-
-@given(
-    phases=st.lists(st.sampled_from(list(WorkerPhase)), min_size=1, max_size=6),
-    worked=st.sets(st.integers(0, 5)),
-    replaced=st.integers(0, 8),
-    done=st.integers(0, 9),
-)
-def test_a_fleet_never_grows_past_twice_its_first_size(
-    phases: list[WorkerPhase], worked: set[int], replaced: int, done: int
-) -> None:
-    """Instances that die as fast as they are replaced must not become an endless bill."""
-    workers = [a_worker(str(number), phase) for number, phase in enumerate(phases)]
-    replaced = min(replaced, len(workers) // 2)
-    tally = having_worked(a_tally(done=done), *[str(number) for number in worked])
-    step = next_step(tally, workers, replaced=replaced)
-    if isinstance(step, TopUp):
-        assert len(workers) + step.count <= 2 * (len(workers) - replaced)
-        assert sum(worker.phase.alive for worker in workers) + step.count <= 10 - done
 
 
 def an_event(kind: str, **changes: Any) -> WorkerEvent:
@@ -142,6 +44,23 @@ def test_a_job_done_twice_counts_once() -> None:
     for _ in range(2):
         tally.hear(an_event("job_done", eval_id="e", job="j0", detail={"samples": 2, "errors": 1, "tokens": 7}))
     assert tally.evals["e"].samples_done == 2
+
+
+def test_model_calls_are_counted_where_they_are_priced_once_for_each_time_they_were_paid() -> None:
+    """A job that two workers finished has been paid for twice."""
+    tally = a_tally()
+    for worker in "ab":
+        tally.hear(an_event("job_done", worker=worker, eval_id="e", job="j0", detail={"samples": 2, "cost": 0.25}))
+    progress = snapshot(tally, [a_worker("a"), a_worker("b")], price=0.5, seconds=60)
+    assert progress.whole_cost == 1.5
+    assert progress.line().endswith("$1.00, models $0.50")
+    assert snapshot(tally, [], price=None, seconds=60).whole_cost is None
+
+
+def test_a_worker_s_last_word_says_why_it_ended() -> None:
+    tally = a_tally()
+    tally.hear(an_event("ended", detail={"reason": "interrupted", "why": "a spot notice came"}))
+    assert tally.workers["a"].reason == "interrupted"
 
 
 def test_a_snapshot_says_all_in_one_line() -> None:

@@ -1,0 +1,155 @@
+"""What the controller does next, from facts alone: go on, launch more, or end the run. Nothing here calls anything.
+
+Whatever ends a run early keeps its results, and says what a person can do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fleet.evals.progress import RunTally, WorkerFacts, WorkerPhase, WorkerTally
+
+KEPT = "Results are kept, and the same request goes on from them"
+"""What follows each reason to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """Look again later."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopUp:
+    """Launch this many more instances."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Every job has a result or a final failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the run now, keeping what there is."""
+
+    why: str
+
+
+Step = GoOn | TopUp | Finished | Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a person allows a run: the fleet's options of these names."""
+
+    stall_hours: float = 0.0
+    """Hours without a finished job; 0: no limit."""
+    max_cost: float | None = None
+    """Dollars."""
+    deadline_hours: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a run has used of it."""
+
+    hours: float = 0.0
+    """Since it began to launch."""
+    still_hours: float | None = None
+    """Since a job was finished or failed for good, before the first one since a worker was ready; None: none was ready yet."""
+    cost: float | None = None
+    """Dollars; None: unknown."""
+
+
+FAILURE_SHARE = 0.2
+"""More than this share of jobs failed for good: the rest would too (design, failure rules)."""
+LAUNCH_S = 900.0
+"""A pool worker looks for flow runs every few seconds, and EC2 answers in as many: nobody is there who launches."""
+FIRST_JOBS = 3
+"""So many failures, and not one success, say the same sooner."""
+GIVEN_UP = frozenset({"interrupted", "host"})
+"""Reasons of a worker's end that say nothing against its jobs: AWS took the instance back, or the machine went bad."""
+
+
+def next_step(
+    tally: RunTally,
+    workers: Iterable[WorkerFacts],
+    *,
+    replaced: int,
+    limits: Limits = Limits(),
+    spent: Spent = Spent(),
+) -> Step:
+    """What the controller does now. `replaced` is how many instances it has launched in place of lost ones so far.
+
+    A lost instance is replaced if it had done a job: one that never worked would fail again in the same way. So is one that
+    gave its jobs back for a reason of its own (`GIVEN_UP`). No more are replaced than the fleet first had.
+    """
+    facts = list(workers)
+    open_jobs = tally.open_jobs
+    if not open_jobs:
+        return Finished()
+    if why := _hopeless(tally) or _over(limits, spent):
+        return Stop(why=why)
+
+    alive = sum(fact.phase.alive for fact in facts)
+    missed = sum(_is_missed(fact, tally.workers.get(fact.run_id, WorkerTally())) for fact in facts)
+    first = len(facts) - replaced
+    wanted = min(missed - replaced, first - replaced, open_jobs - alive)
+    if wanted > 0:
+        return TopUp(count=wanted)
+    hoped_for = [fact for fact in facts if fact.phase.alive]
+    if hoped_for and all(fact.phase is WorkerPhase.LAUNCHING and fact.age_seconds > LAUNCH_S for fact in hoped_for):
+        return Stop(
+            why=f"no instance was launched within {LAUNCH_S / 60:g} minutes: is a worker of the pool running, and not paused? "
+            + KEPT
+        )
+    if not alive:
+        reasons = _most_common(fact.why for fact in facts if fact.why) or "no reason given"
+        return Stop(why=f"no instance is left for {open_jobs} open jobs: {reasons}. {KEPT}")
+    return GoOn()
+
+
+def _hopeless(tally: RunTally) -> str:
+    """Why the jobs that are left would fail too; empty: nothing says so."""
+    evals = tally.evals.values()
+    jobs = sum(len(one.jobs) for one in evals)
+    done = sum(len(one.done) for one in evals)
+    failed = [why for one in evals for why in one.failed.values()]
+    if len(failed) < FIRST_JOBS or (done and len(failed) <= FAILURE_SHARE * jobs):
+        return ""
+    return (
+        f"{len(failed)} of {jobs} jobs failed for good: {_most_common(failed)}. "
+        "Results are kept; the same request tries the failed jobs again, once their cause is mended"
+    )
+
+
+def _over(limits: Limits, spent: Spent) -> str:
+    """Which of a person's limits is reached, and what to do; empty: none is."""
+    if limits.max_cost is not None and spent.cost is not None and spent.cost >= limits.max_cost:
+        return f"the run has cost ${spent.cost:.2f}, and its max_cost is ${limits.max_cost:.2f}. {KEPT}, with a max_cost of its own"
+    if limits.deadline_hours is not None and spent.hours >= limits.deadline_hours:
+        return f"the run has had the {limits.deadline_hours:g} hours of its deadline_hours. {KEPT}"
+    if limits.stall_hours and spent.still_hours is not None and spent.still_hours >= limits.stall_hours:
+        return (
+            f"no job was finished for {limits.stall_hours:g} hours. {KEPT}; "
+            "where jobs take longer than that, raise stall_hours (0: no limit)"
+        )
+    return ""
+
+
+def _is_missed(fact: WorkerFacts, said: WorkerTally) -> bool:
+    """Whether an ended instance is worth another one."""
+    if fact.phase is WorkerPhase.LOST:
+        return said.jobs > 0 or said.reason in GIVEN_UP
+    return fact.phase is WorkerPhase.ENDED and said.reason in GIVEN_UP
+
+
+def _most_common(texts: Iterable[str]) -> str:
+    counts: dict[str, int] = {}
+    for text in texts:
+        counts[text] = counts.get(text, 0) + 1
+    top = sorted(counts.items(), key=lambda item: -item[1])[:3]
+    return "; ".join(text if count == 1 else f"{text} ({count} times)" for text, count in top)
