@@ -27,6 +27,7 @@ from fleet.aws.prices import hourly_price
 from fleet.evals.cost import Estimate, check_limit, estimate, fleet_slots, workers_for
 from fleet.evals.delivery import check_log_dir
 from fleet.evals.documents import WorkerOrder
+from fleet.evals.last import note_as_last, why_new
 from fleet.evals.listener import listener
 from fleet.evals.lock import EvalLock
 from fleet.evals.preparation import FailureRecords, create_queues, send_jobs, settle_manifest, standing, tags_of
@@ -167,9 +168,14 @@ def make_plan(request: EvalRequest, config: Ec2Config, folder: Path, secrets: Ru
 def make_estimate(run: Run) -> Estimate:
     """What is still to run, on how many instances, at what price."""
     config = run.config
+    manifests = run.manifests()
+    for one, manifest in zip(run.plan.evals, manifests, strict=True):
+        if manifest is one.manifest and (line := why_new(run.site, manifest)):
+            get_run_logger().info("%s", line)
+            listener.get().warn(line)
     run.price = hourly_price(run.site.aws, config.instance_type, spot=config.spot)
     offer = estimate(
-        [standing(run.site, manifest) for manifest in run.manifests()],
+        [standing(run.site, manifest) for manifest in manifests],
         instance_type=config.instance_type,
         market="spot" if config.spot else "on-demand",
         region=config.region,
@@ -207,12 +213,17 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
     site, created = run.site, run.created
     since = datetime.now(UTC).isoformat(timespec="seconds")
     run.locks.take(
-        EvalLock(site.objects, site.layout, eval_id, run=run.id, owner=run.owner, since=since)
-        for eval_id in run.eval_ids
+        (
+            EvalLock(site.objects, site.layout, eval_id, run=run.id, owner=run.owner, since=since)
+            for eval_id in run.eval_ids
+        ),
+        workers_of.is_over,
     )
     for archive in run.plan.archives:
         site.objects.put_artifact(site.layout, archive)
     manifests = [settle_manifest(site, one.manifest, one.plan_log.read_bytes()) for one in run.plan.evals]
+    for manifest in manifests:
+        note_as_last(site, manifest, since)
     tally = RunTally(evals={manifest.eval_id: standing(site, manifest) for manifest in manifests})
     failures = {eval_id: FailureRecords(site, eval_id) for eval_id in run.eval_ids}
     queues = create_queues(

@@ -33,6 +33,10 @@ class Layout:
         """Who works this eval now."""
         return f"{self.eval(eval_id)}/lock.json"
 
+    def last(self, name: str) -> str:
+        """Which eval of a task and a model ran last."""
+        return f"{self.prefix}/last/{name}.json"
+
     def results(self, eval_id: EvalId) -> str:
         """The folder of result objects, with a slash at its end: a prefix to list."""
         return f"{self.eval(eval_id)}/jobs/"

@@ -1,10 +1,12 @@
-"""One controller an eval: a lock object in S3, taken by conditional put, held by a flow run, ended by its expiry.
+"""One controller an eval: a lock object in S3, taken by conditional put, held by a flow run, ended by its expiry or its
+holder's end.
 
 Two controllers of one eval would both deliver its log and delete each other's queues. The second is told who holds it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 from fleet.aws.objects import ObjectAbsent, Objects
@@ -58,8 +60,11 @@ class EvalLock:
         self._eval_id = eval_id
         self._run, self._owner, self._since = run, owner, since
 
-    def take(self, now: float) -> None:
-        """Hold the lock from `now` (seconds since the epoch) on, or longer. LockHeld: another run has it."""
+    def take(self, now: float, is_over: Callable[[str], bool] = lambda run: False) -> None:
+        """Hold the lock from `now` (seconds since the epoch) on, or longer. LockHeld: another run has it.
+
+        `is_over` says of another holder's flow run whether it is known to have ended: its lock need not expire first.
+        """
         mine = LockDocument(run=self._run, owner=self._owner, since=self._since, expires=now + HOLD_S)
         data = mine.write().encode()
         refused = False
@@ -75,7 +80,7 @@ class EvalLock:
             held = LockDocument.read(content)
             if refused and held == mine:  # it was ours, and the answer that said so was lost
                 return
-            if left and (held.run == self._run or held.expires <= now):
+            if left and (held.run == self._run or held.expires <= now or is_over(held.run)):
                 if self._objects.replace(self._key, data, etag):
                     return
                 refused = True

@@ -27,10 +27,13 @@ class LockKeeper:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="locks", daemon=True)
 
-    def take(self, locks: Iterable[EvalLock]) -> None:
-        """Hold these as well. LockHeld: one of them is another run's; those taken before stay held."""
+    def take(self, locks: Iterable[EvalLock], is_over: Callable[[str], bool] = lambda run: False) -> None:
+        """Hold these as well. LockHeld: one of them is another run's; those taken before stay held.
+
+        `is_over`: as for `EvalLock.take`. A renewal doesn't ask: who has taken an eval over keeps it.
+        """
         for lock in locks:
-            lock.take(self._now())
+            lock.take(self._now(), is_over)
             self.locks.append(lock)
 
     def __enter__(self) -> Self:

@@ -142,3 +142,13 @@ def is_being_cancelled(run_id: UUID | str) -> bool:
     with get_client(sync_client=True) as client:
         state = client.read_flow_run(UUID(str(run_id))).state
     return state is not None and state.type in (StateType.CANCELLING, StateType.CANCELLED)
+
+
+def is_over(run_id: str) -> bool:
+    """Whether Prefect knows this flow run, and that it has ended. False also where it isn't this server's."""
+    try:
+        with get_client(sync_client=True) as client:
+            state = client.read_flow_run(UUID(run_id)).state
+    except (ObjectNotFound, ValueError):
+        return False
+    return state is not None and state.is_final()

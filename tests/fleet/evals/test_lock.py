@@ -59,6 +59,16 @@ def test_a_dead_controllers_eval_can_be_taken_over() -> None:
         a_lock(bucket, "run-3").take(now=1000 + HOLD_S)
 
 
+def test_an_eval_whose_controller_is_known_to_have_ended_is_taken_over_at_once() -> None:
+    bucket = FakeBucket()
+    a_lock(bucket, "run-1").take(now=1000)
+    with pytest.raises(LockHeld):
+        a_lock(bucket, "run-2").take(1001, lambda run: run == "run-3")
+    a_lock(bucket, "run-2").take(1001, lambda run: run == "run-1")
+    with pytest.raises(LockHeld, match="run-2"):
+        a_lock(bucket, "run-1").take(now=1002)
+
+
 def test_a_holder_renews_its_own() -> None:
     bucket = FakeBucket()
     lock = a_lock(bucket, "run-1")

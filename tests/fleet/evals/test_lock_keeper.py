@@ -43,6 +43,16 @@ def test_a_lock_that_another_run_took_over_is_told() -> None:
     assert keeper.lost.run == "run-2"
 
 
+def test_a_renewal_does_not_take_an_eval_back() -> None:
+    """Whoever took it over may have ended since: what it has delivered stays, and this run lets go."""
+    bucket = FakeBucket()
+    keeper = LockKeeper(now=lambda: 1000.0)
+    keeper.take([a_lock(bucket, "run-1")], lambda run: True)
+    a_lock(bucket, "run-2").take(now=1000.0 + HOLD_S)
+    keeper.renew()
+    assert keeper.lost is not None
+
+
 def test_what_aws_refuses_once_is_tried_again() -> None:
     bucket = FakeBucket()
     keeper = LockKeeper(now=lambda: 1000.0)

@@ -7,6 +7,9 @@ from typing import Any, Self
 from uuid import UUID, uuid4
 
 import pytest
+from prefect.client.schemas.objects import State
+from prefect.exceptions import ObjectNotFound
+from prefect.states import Cancelling, Completed, Crashed, Running
 
 from fleet.pool import runs
 
@@ -33,3 +36,24 @@ def test_every_worker_of_a_run_is_found_however_many(count: int, monkeypatch: py
     server = Server([uuid4() for _ in range(count)])
     monkeypatch.setattr(runs, "get_client", lambda **_: server)
     assert runs.of_run("run-1") == server.workers
+
+
+@pytest.mark.parametrize(
+    ("state", "over"),
+    [(Crashed(), True), (Completed(), True), (Running(), False), (Cancelling(), False), (None, False)],
+)
+def test_a_run_is_over_when_prefect_knows_its_end(
+    state: State[None] | None, over: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = uuid4()
+
+    class Knows(Server):
+        def read_flow_run(self, run: UUID) -> SimpleNamespace:
+            if run != known:
+                raise ObjectNotFound(Exception())
+            return SimpleNamespace(state=state)
+
+    monkeypatch.setattr(runs, "get_client", lambda **_: Knows([]))
+    assert runs.is_over(str(known)) is over
+    assert not runs.is_over(str(uuid4())), "it may be another server's"
+    assert not runs.is_over("no id of a flow run")
