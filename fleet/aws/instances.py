@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from fleet.aws.batches import in_one, refused_of
 from fleet.aws.capacity import Candidate, Market, Refusal
 from fleet.aws.failures import AwsRefused, calling
 from fleet.aws.search import Ask
@@ -81,6 +82,15 @@ class Answer:
     instances: tuple[Instance, ...]
     refusals: tuple[Refusal, ...] = ()
     """Where several places were asked together: those that refused."""
+
+
+class TerminationRefused(AwsRefused):
+    """EC2 refused to end some of the instances; the others go. Code and reason are those of the first one that was refused."""
+
+    ids: tuple[str, ...]
+    """Those that were refused."""
+    unknown: frozenset[str]
+    """Those that EC2 doesn't know."""
 
 
 def launch_arguments(order: LaunchOrder, candidate: Candidate, *, count: int = 1, token: str = "") -> dict[str, Any]:
@@ -199,24 +209,25 @@ class Instances:
         return _seen(found[0], self.region) if found else None
 
     def terminate(self, ids: Sequence[str]) -> frozenset[str]:
-        """Ask for the end of these; answers the ids that EC2 doesn't know. Ended ones are no error."""
-        unknown: set[str] = set()
-        for start in range(0, len(ids), TERMINATE_AT_ONCE):
-            unknown |= self._terminate(ids[start : start + TERMINATE_AT_ONCE])
-        return frozenset(unknown)
+        """Ask for the end of these; answers the ids that EC2 doesn't know. Ended ones are no error.
 
-    def _terminate(self, ids: Sequence[str]) -> set[str]:
-        try:
-            with calling("ec2", f"{', '.join(ids)} in {self.region}"):
-                self.aws.ec2.terminate_instances(InstanceIds=list(ids))
-        except AwsRefused as refused:
-            if refused.code not in UNKNOWN_INSTANCE:
-                raise
-            if len(ids) == 1:
-                return set(ids)
-            # One unknown id makes EC2 refuse the whole call: ask one by one, so that the others go.
-            return {unknown for each in ids for unknown in self._terminate([each])}
-        return set()
+        TerminationRefused: some of several were refused, and the others go.
+        """
+        refusals: dict[str, AwsRefused] = {}
+        for start in range(0, len(ids), TERMINATE_AT_ONCE):
+            refusals |= refused_of(ids[start : start + TERMINATE_AT_ONCE], self._terminate)
+        unknown = frozenset(each for each, refused in refusals.items() if refused.code in UNKNOWN_INSTANCE)
+        refusals = {each: refused for each, refused in refusals.items() if each not in unknown}
+        if not refusals:
+            return unknown
+        refused = in_one(refusals, where=f" in {self.region}")
+        if len(ids) == 1:
+            raise refused
+        raise TerminationRefused(**vars(refused), ids=tuple(refusals), unknown=unknown)
+
+    def _terminate(self, ids: Sequence[str]) -> None:
+        with calling("ec2", f"{', '.join(ids)} in {self.region}"):
+            self.aws.ec2.terminate_instances(InstanceIds=list(ids))
 
     def root_device(self, image: str) -> str:
         """The name of the image's root volume."""

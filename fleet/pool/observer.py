@@ -21,7 +21,7 @@ import anyio.to_thread
 import httpx
 
 from fleet.aws.failures import AwsRefused
-from fleet.aws.instances import Instance, Instances
+from fleet.aws.instances import Instance, Instances, TerminationRefused
 from fleet.aws.session import Aws
 from fleet.pool import boot_log
 from fleet.pool.order import FLOW_RUN_TAG, POOL_TAG
@@ -312,6 +312,9 @@ class Observer:
             ids = [watch.instance_id for watch in mine]
             try:
                 unknown = await anyio.to_thread.run_sync(self._ec2_of(aws).terminate, ids)
+            except TerminationRefused as refused:
+                self._complain(f"the end of {', '.join(refused.ids)} in {aws.region}", refused)
+                unknown = refused.unknown.union(refused.ids)
             except AwsRefused as refused:
                 self._complain(f"the end of instances in {aws.region}", refused)
                 continue

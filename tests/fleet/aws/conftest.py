@@ -58,12 +58,14 @@ def unique() -> str:
     return uuid4().hex[:12]
 
 
-def fail(client: Any, operation: str, code: str, message: str = "", *, status: int = 400, times: int = 10**9) -> None:
-    """Let this client's next `times` calls of `operation` fail as AWS would fail them, without sending them."""
+def fail(
+    client: Any, operation: str, code: str, message: str = "", *, status: int = 400, times: int = 10**9, about: str = ""
+) -> None:
+    """Let this client's next `times` calls of `operation` that name `about` fail as AWS would fail them, without sending them."""
     left = iter(range(times))
 
-    def hook(**_: Any) -> tuple[Any, dict[str, Any]] | None:
-        if next(left, None) is None:
+    def hook(params: dict[str, Any], **_: Any) -> tuple[Any, dict[str, Any]] | None:
+        if about not in str(params["body"]) or next(left, None) is None:
             return None
         error = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}
         return SimpleNamespace(status_code=status), error

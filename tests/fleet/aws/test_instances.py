@@ -8,10 +8,12 @@ from uuid import uuid4
 import anyio
 import pytest
 
+from fleet.aws import instances
 from fleet.aws.capacity import Candidate, NoCapacity
+from fleet.aws.failures import Denied
 from fleet.aws.fleets import Launches
 from fleet.aws.hunt import Hunt, Member
-from fleet.aws.instances import LAUNCH_TAG, Instance, Instances, LaunchOrder, launch_arguments
+from fleet.aws.instances import LAUNCH_TAG, Instance, Instances, LaunchOrder, TerminationRefused, launch_arguments
 from fleet.aws.search import Ask
 from fleet.aws.session import Aws
 from tests.fleet.aws.conftest import REGION, fail
@@ -143,6 +145,34 @@ def test_unknown_instances_are_named_and_the_known_ones_still_go(aws: Aws, order
     assert (seen := ec2.get(known)) is not None
     assert seen.leaving
     assert ec2.get(unknown) is None
+
+
+@pytest.mark.parametrize("code", ["UnauthorizedOperation", "OperationNotPermitted"])
+def test_an_instance_that_may_not_be_ended_is_named_and_the_others_go(
+    aws: Aws, order: LaunchOrder, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    monkeypatch.setattr(
+        instances, "TERMINATE_AT_ONCE", 2
+    )  # so that it stands before others in a call, and before a call
+    ec2 = Instances(aws)
+    kept, *others = (run(ec2, order, Candidate("t3.micro", None, "on-demand")).id for _ in range(3))
+    unknown = "i-0123456789abcdef0"
+    fail(aws.ec2, "TerminateInstances", code, "not this one", about=kept)
+    with pytest.raises(TerminationRefused) as caught:
+        ec2.terminate([kept, others[0], unknown, others[1]])
+    refused = caught.value
+    assert (refused.code, refused.ids) == (code, (kept,))
+    assert refused.unknown == {unknown}
+    assert str(refused) == f"ec2 TerminateInstances of {kept} in {REGION} failed: {code}: not this one"
+    assert [seen.leaving for each in others if (seen := ec2.get(each))] == [True, True]
+    assert (seen := ec2.get(kept)) is not None
+    assert not seen.leaving
+
+
+def test_the_refusal_of_one_instance_that_is_asked_about_alone_keeps_its_class(aws: Aws) -> None:
+    fail(aws.ec2, "TerminateInstances", "UnauthorizedOperation")
+    with pytest.raises(Denied, match="i-1 in us-east-1"):
+        Instances(aws).terminate(["i-1"])
 
 
 def test_a_launch_asks_once_even_where_capacity_is_answered_as_a_server_error(aws: Aws, order: LaunchOrder) -> None:

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from fleet.aws.failures import AwsRefused
-from fleet.aws.instances import Instance, Instances
+from fleet.aws.instances import Instance, Instances, TerminationRefused
 from fleet.aws.session import Aws
 from fleet.pool import boot_log
 from fleet.pool.observer import UNCLAIMED_S, Observer
@@ -54,6 +54,8 @@ class World:
     calls: list[str] = field(default_factory=list)
     logged: list[str] = field(default_factory=list)
     broken: set[str] = field(default_factory=set)
+    kept: set[str] = field(default_factory=set)
+    """Instances that nobody may end."""
     """What fails now: describe, terminate, read, set."""
     while_reading: Callable[[], None] = lambda: None
 
@@ -99,8 +101,16 @@ class World:
     def terminate(self, ids: Sequence[str]) -> frozenset[str]:
         self.calls.append(f"terminate {' '.join(sorted(ids))}")
         self._fail("terminate")
-        for each in ids:
+        for each in set(ids) - self.kept:
             self.lose(self.instances[each], "Client.UserInitiatedShutdown")
+        if left := sorted(self.kept.intersection(ids)):
+            facts = {
+                "service": "ec2",
+                "operation": "TerminateInstances",
+                "code": "UnauthorizedOperation",
+                "why": "not this one",
+            }
+            raise TerminationRefused(**facts, target=", ".join(left), ids=tuple(left), unknown=frozenset())
         return frozenset()
 
     # Prefect
@@ -227,6 +237,16 @@ def test_a_run_is_not_called_cancelled_while_its_instance_cannot_be_terminated(w
     looks(observer, 2)
     assert world.phases[watch.run_id] is RunPhase.CANCELLED
     assert watch.done.is_set()
+
+
+def test_an_instance_that_may_not_be_ended_holds_up_no_other_run(world: World) -> None:
+    observer = world.observer()
+    first, kept = own(world, observer, RunPhase.CANCELLING)
+    _, other = own(world, observer, RunPhase.CANCELLING)
+    world.kept = {first.id}
+    looks(observer)
+    assert (world.phases[kept.run_id], world.phases[other.run_id]) == (RunPhase.CANCELLING, RunPhase.CANCELLED)
+    assert f"the end of {first.id}" in world.logged[0]
 
 
 def test_no_boot_in_time_terminates_and_crashes(world: World) -> None:
