@@ -79,9 +79,12 @@ NOT_SEEN_YET = frozenset(
         "InvalidLaunchTemplateId.NotFound",
         "InvalidLaunchTemplateName.NotFoundException",
         "InvalidLaunchTemplateId.VersionNotFound",
+        "InvalidGroup.NotFound",
+        "InvalidSecurityGroupID.NotFound",
     }
 )
-"""What was made a moment ago isn't known everywhere in EC2 yet."""
+"""What was made a moment ago isn't known everywhere in EC2 yet: our launch template, our security group. Or it is really gone, so
+that it is waited for with a bound of its own (`search.NOT_SEEN_S`)."""
 
 IN_DOUBT = NO_ANSWER | SERVER_TROUBLE
 """After these an instance may have been launched all the same: the same token asks for the same one again."""
@@ -141,6 +144,8 @@ class Refusal:
     candidate: Candidate
     code: str
     why: str
+    named: bool = True
+    """False: of several candidates EC2 named none, and this is the first of them."""
 
 
 def table(refusals: Sequence[Refusal]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import datetime
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from fleet.aws.capacity import IN_DOUBT, Candidate, Refusal
@@ -19,7 +19,7 @@ from fleet.aws.instances import Answer, Instance, Instances, LaunchOrder, shape,
 from fleet.aws.search import Ask
 
 if TYPE_CHECKING:
-    from mypy_boto3_ec2.type_defs import CreateFleetResultTypeDef
+    from mypy_boto3_ec2.type_defs import CreateFleetErrorTypeDef, CreateFleetResultTypeDef
 
     from fleet.aws.session import Aws
 
@@ -149,14 +149,18 @@ def read(answer: CreateFleetResultTypeDef, ask: Ask, region: str, now: datetime.
         for found in answer.get("Instances", [])
         for instance in found.get("InstanceIds", [])
     )
-    refusals = []
-    for error in answer.get("Errors", []):
-        where = cast("dict[str, Any]", error.get("LaunchTemplateAndOverrides", {})).get("Overrides", {})
-        # EC2 may leave out what it was told: then the answer is about the first place.
-        place = Candidate(
-            where.get("InstanceType", ask.places[0].instance_type),
-            where.get("SubnetId", ask.places[0].subnet),
-            "spot",
-        )
-        refusals.append(Refusal(place, error.get("ErrorCode", ""), one_line(error.get("ErrorMessage", ""))))
-    return Answer(instances, tuple(refusals))
+    errors = answer.get("Errors", [])
+    return Answer(instances, tuple(refusal for error in errors for refusal in _refusals(error, ask.places)))
+
+
+def _refusals(error: CreateFleetErrorTypeDef, places: Sequence[Candidate]) -> list[Refusal]:
+    """What one error says of which places. EC2 may leave out of it what it was told."""
+    told = cast("dict[str, Any]", error.get("LaunchTemplateAndOverrides", {})).get("Overrides", {})
+    code, why = error.get("ErrorCode", ""), one_line(error.get("ErrorMessage", ""))
+    about = {name: told[name] for name in ("InstanceType", "SubnetId") if name in told}
+    meant = [
+        place
+        for place in places
+        if about and about.items() <= {"InstanceType": place.instance_type, "SubnetId": place.subnet}.items()
+    ]
+    return [Refusal(place, code, why) for place in meant] or [Refusal(places[0], code, why, named=False)]

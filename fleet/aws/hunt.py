@@ -23,15 +23,21 @@ import anyio.to_thread
 
 from fleet.aws.capacity import IN_DOUBT, Candidate, wait_after
 from fleet.aws.failures import DENIED, THROTTLED, AwsRefused
-from fleet.aws.instances import LAUNCH_TAG, UNKNOWN_INSTANCE, Answer, Instance, LaunchOrder
+from fleet.aws.instances import LAUNCH_TAG, UNKNOWN_INSTANCE, Answer, Instance, LaunchOrder, TerminationRefused
 from fleet.aws.pacing import LAUNCHES, TAGGINGS, Pacer
 from fleet.aws.search import Ask, Search
 from fleet.errors import FleetError
 
 CLEAN_UP_S = 90.0
 """Seconds that the end of a hunt may take to remove what nobody took; what is left then is found by its tags."""
+LOOKS = 2
+"""Looks for instances whose answer was lost: EC2 may not describe for some seconds what it has just launched."""
+LOOK_AGAIN_S = 2.5
+"""Between two of them."""
 TAG_S = 60.0
 """Seconds in which an instance must have its tags; it waits for them for longer (`bootstrap.boot`)."""
+DENIED_S = 10.0
+"""Seconds for which a denied tag is tried again: a policy that goes by tags denies what EC2 doesn't know yet, tags and all."""
 TAG_CHANCES = 2
 """Instances that are tried for one member: tags that can't be written twice can't be written."""
 DROP_TRIES = 6
@@ -171,10 +177,12 @@ class Hunt:
         except Exception as found:  # noqa: BLE001  each member is told, and raises it
             error = found
         finally:
-            with anyio.move_on_after(CLEAN_UP_S, shield=True):
-                await self._clean_up()
-            for member in self._members:
-                member.fail(error)
+            try:
+                with anyio.move_on_after(CLEAN_UP_S, shield=True):
+                    await self._clean_up()
+            finally:
+                for member in self._members:
+                    member.fail(error)
 
     async def _look(self) -> None:
         while any(member.missing for member in self._members):
@@ -202,7 +210,10 @@ class Hunt:
                     self._pace.launches.refused()
                 wait = self._search.refused(ask, refused.code, refused.why, now=self._clock(), draw=self._draw())
             else:
-                self._pace.launches.went()
+                if any(refusal.code in THROTTLED for refusal in answer.refusals):
+                    self._pace.launches.refused()
+                else:
+                    self._pace.launches.went()
                 self._hand_out(answer.instances, settling)
                 wait = self._search.answered(
                     ask, len(answer.instances), answer.refusals, now=self._clock(), draw=self._draw()
@@ -250,7 +261,7 @@ class Hunt:
 
     async def _tag(self, instance_id: str, tags: Mapping[str, str]) -> None:
         """Write the tags; again where EC2 doesn't know the instance yet, throttles, or gives no answer. AwsRefused."""
-        until = self._clock() + TAG_S
+        began = self._clock()
         tries = 0
         while True:
             await self._pace.taggings.turn()
@@ -261,8 +272,7 @@ class Hunt:
                     self._pace.taggings.refused()
                 tries += 1
                 wait = wait_after(tries, self._draw())
-                again = refused.code in UNKNOWN_INSTANCE | THROTTLED | IN_DOUBT
-                if not again or self._clock() + wait > until:
+                if self._clock() + wait > began + _tagging_seconds(refused.code):
                     raise
                 await self._sleep(wait)
             else:
@@ -278,8 +288,14 @@ class Hunt:
             try:
                 unknown = await anyio.to_thread.run_sync(self._ec2.terminate, left)
             except AwsRefused as refused:
-                # Denied too: a policy that goes by tags denies what EC2 doesn't know yet, tags and all.
-                if tries == DROP_TRIES or refused.code not in THROTTLED | IN_DOUBT | DENIED:
+                unknown = frozenset[str]()
+                if isinstance(refused, TerminationRefused):  # the others go
+                    unknown = refused.unknown
+                    self._dropped |= {*left} - unknown - {*refused.ids}
+                    left = sorted(unknown | {*refused.ids})
+                # Denied too, as in `DENIED_S`.
+                again = bool(unknown) or refused.code in THROTTLED | IN_DOUBT | DENIED
+                if tries == DROP_TRIES or not again:
                     log.error("instances left running: %s: %s", ", ".join(left), refused)  # noqa: TRY400  said in one line
                     return
             else:
@@ -292,20 +308,39 @@ class Hunt:
         log.warning("instances that EC2 doesn't know after their launch: %s", ", ".join(left))
 
     async def _clean_up(self) -> None:
-        """Remove everything of this group that nobody has taken."""
+        """Remove everything of this group that nobody has taken. Each step has its turn, whatever fails in another."""
+        steps: tuple[Callable[[], Awaitable[None]], ...] = (self._drop_untaken, self._close)
+        for step in steps:
+            try:
+                await step()
+            except Exception:
+                log.exception("something of the launch %s may be left; its tags find it", self._order.attempt)
+
+    async def _drop_untaken(self) -> None:
         launched, in_doubt = await anyio.to_thread.run_sync(self._ledger.end)
-        ids = set(launched)
-        if in_doubt:
+        await self.drop(launched - self._given)
+        for look in range(LOOKS if in_doubt else 0):
+            if look:
+                await self._sleep(LOOK_AGAIN_S)
             try:
                 found = await anyio.to_thread.run_sync(self._ec2.find, {LAUNCH_TAG: self._order.attempt})
-                ids |= {instance.id for instance in found if not instance.leaving}
             except AwsRefused as refused:
                 log.warning("instances of the launch %s can't be looked for: %s", self._order.attempt, refused)
-        await self.drop(ids - self._given)
+                continue
+            await self.drop({instance.id for instance in found if not instance.leaving} - self._given)
+
+    async def _close(self) -> None:
         try:
             await anyio.to_thread.run_sync(self._ec2.close)
         except AwsRefused as refused:
             log.warning("a launch template is left: %s", refused)
+
+
+def _tagging_seconds(code: str) -> float:
+    """For how long after its first try a tag that was refused with this code is tried again."""
+    if code in DENIED:
+        return DENIED_S
+    return TAG_S if code in UNKNOWN_INSTANCE | THROTTLED | IN_DOUBT else 0.0
 
 
 class Ledger:
@@ -333,6 +368,7 @@ class Ledger:
                 self._in_doubt = True
                 raise
             self._launched |= {instance.id for instance in answer.instances}
+            self._in_doubt = self._in_doubt or any(refusal.code in IN_DOUBT for refusal in answer.refusals)
             return answer
 
     def end(self) -> tuple[frozenset[str], bool]:

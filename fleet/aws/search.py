@@ -2,7 +2,8 @@
 
 The places are gone through in order: all of spot before anything on-demand, each market's next place only for the count that is
 still missing. Spot places are asked for together where the account allows it (EC2 picks by price and capacity), else one by one.
-What a refusal means is `fleet.aws.capacity`.
+An instant fleet is one attempt, and names the places that failed it: the others may not have been tried, so that they are asked
+one by one before anything on-demand. What a refusal means is `fleet.aws.capacity`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from fleet.aws.capacity import (
     FLEET_UNFIT,
     IN_DOUBT,
+    NOT_SEEN_YET,
     SHRINKING,
     Candidate,
     LaunchRefused,
@@ -25,6 +27,9 @@ from fleet.aws.capacity import (
     wait_after,
 )
 from fleet.aws.failures import THROTTLED
+
+NOT_SEEN_S = 30.0
+"""Seconds for which something is waited for that EC2 doesn't know yet: usually it is one or two, and what is gone stays gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,7 @@ class Search:
         self._tries = 0
         self._most: int | None = None
         self._lost: Ask | None = None
+        self._unseen_until: float | None = None
 
     def next(self, missing: int) -> Ask:
         """What to ask for now. NoCapacity: every place was refused."""
@@ -80,31 +86,37 @@ class Search:
         """
         self._lost = None
         self._asked += 1
+        if got:
+            self._tries, self._unseen_until = 0, None
         if got >= ask.count:
-            self._tries = 0
             return 0.0
-        if not got and ask.together and refusals:
-            return self._all_refused(ask, refusals, now, draw)
-        if not refusals:
-            why = f"it gave {got} of {ask.count}"
-            refusals = [Refusal(place, "InsufficientInstanceCapacity", why) for place in ask.places]
-        self._on(refusals)
+        if ask.together:
+            return self._fleet_gave_fewer(ask, got, refusals, now, draw)
+        self._on([Refusal(ask.places[0], "InsufficientInstanceCapacity", f"it gave {got} of {ask.count}")])
         return 0.0
 
-    def _all_refused(self, ask: Ask, refusals: Sequence[Refusal], now: float, draw: float) -> float:
+    def _fleet_gave_fewer(self, ask: Ask, got: int, refusals: Sequence[Refusal], now: float, draw: float) -> float:
+        """A fleet gave fewer than asked. What refused for good is left out; the rest is asked again, later or one by one."""
         codes = {refusal.code for refusal in refusals}
-        meanings = {after_refusal(code) for code in codes}
-        if codes & FLEET_UNFIT:  # what a fleet says of the other places isn't the last word then
+        if codes & FLEET_UNFIT and not got:  # what a fleet says of the other places isn't the last word then
             self._apart()
-        elif codes & SHRINKING and ask.count > 1:
-            self._most = ask.count // 2
-        elif Next.STOP in meanings:
-            ends = [refusal for refusal in refusals if after_refusal(refusal.code) is Next.STOP]
+            return 0.0
+        if codes & SHRINKING and ask.count - got > 1:
+            self._most = (ask.count - got) // 2
+            return 0.0
+        ends = [refusal for refusal in refusals if after_refusal(refusal.code) is Next.STOP]
+        if ends and not got:
             raise LaunchRefused(region=self._region, refusals=(*self._refusals, *ends))
-        elif Next.SAME_LATER in meanings:
-            return self._later(tuple(refusals), wait_after(self._tries + 1, draw), now)
-        else:
-            self._on(refusals)
+        later = [refusal for refusal in refusals if after_refusal(refusal.code) is Next.SAME_LATER]
+        final = [one for one in refusals if one.named and one not in later and one.code not in FLEET_UNFIT]
+        out = {refusal.candidate for refusal in final}
+        left = tuple(place for place in ask.places if place not in out)
+        later = [refusal for refusal in later if refusal.candidate in left]
+        self._refusals += final
+        self._stages[0] = left
+        if later:
+            return self._later(later, now, draw)
+        self._one_by_one()
         return 0.0
 
     def refused(self, ask: Ask, code: str, why: str, *, now: float, draw: float) -> float:
@@ -119,20 +131,30 @@ class Search:
                 raise LaunchRefused(region=self._region, refusals=(*self._refusals, answers[0]))
             case Next.SAME_LATER:
                 self._lost = ask if code in IN_DOUBT else self._lost
-                # Throttled calls wait for their turn at the pace of the whole pool worker; this only spreads them.
-                return self._later(answers, draw if code in THROTTLED else wait_after(self._tries + 1, draw), now)
+                return self._later(answers, now, draw)
             case Next.CANDIDATE:
                 self._lost = None
                 self._asked += 1
                 if code in SHRINKING and ask.count > 1:
                     self._most = ask.count // 2
+                elif ask.together:  # of none of them by itself
+                    self._one_by_one()
                 else:
                     self._on(answers)
                 return 0.0
 
-    def _later(self, answers: tuple[Refusal, ...], wait: float, now: float) -> float:
-        """`wait`, for the same place. LaunchTooSlow: it would end after the deadline."""
+    def _later(self, answers: Sequence[Refusal], now: float, draw: float) -> float:
+        """The seconds to wait before the same places. LaunchTooSlow: that would end after the deadline. LaunchRefused: what EC2
+        doesn't know yet should be known by now.
+        """
         self._tries += 1
+        codes = {refusal.code for refusal in answers}
+        # Throttled calls wait for their turn at the pace of the whole pool worker; this only spreads them.
+        wait = draw if codes <= THROTTLED else wait_after(self._tries, draw)
+        if unseen := [refusal for refusal in answers if refusal.code in NOT_SEEN_YET]:
+            self._unseen_until = now + NOT_SEEN_S if self._unseen_until is None else self._unseen_until
+            if now + wait > self._unseen_until:
+                raise LaunchRefused(region=self._region, refusals=(*self._refusals, unseen[0]))
         if now + wait > self._until:
             raise LaunchTooSlow(region=self._region, refusals=(*self._refusals, *answers), seconds=self._seconds)
         return wait
@@ -146,9 +168,13 @@ class Search:
     def _apart(self) -> None:
         """Ask for the places of this stage one by one, and never together again."""
         self.together = False
+        self._one_by_one()
+        self._asked += 1
+
+    def _one_by_one(self) -> None:
+        """Ask for the places of this stage one by one."""
         self._stages[:1] = [(place,) for place in self._stages[0]]
         self._most, self._tries = None, 0
-        self._asked += 1
 
 
 def _stages(places: Sequence[Candidate], together: bool) -> list[tuple[Candidate, ...]]:

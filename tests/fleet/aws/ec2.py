@@ -45,8 +45,16 @@ class FakeEc2:
     """Instances that the account may run."""
     tag_answers: Sequence[str] = ()
     """Likewise one a call of `tag`, then none is refused."""
+    untaggable: int = 0
+    """How many instances, the first ones, nobody may ever tag."""
     unseen: int = 0
     """How many times each new instance isn't known yet to those who tag or terminate it."""
+    late: int = 0
+    """How many looks show no instance yet."""
+    tries: int | None = None
+    """Places of a fleet that it tries; it names no other."""
+    place_answers: Sequence[Mapping[Candidate, str]] = ()
+    """Codes with which places refuse within a fleet, one mapping a call, then none."""
     together: bool = True
     """Whether CreateFleet is allowed."""
     region: str = "us-east-1"
@@ -65,6 +73,8 @@ class FakeEc2:
         self._lock = threading.Lock()
         self._hidden: Counter[str] = Counter()
         self._taken: Counter[Candidate] = Counter()
+        self._born: list[str] = []
+        self._looks = 0
 
     def ask(self, order: LaunchOrder, ask: Ask) -> Answer:
         with self._lock:
@@ -94,7 +104,12 @@ class FakeEc2:
             return Answer((), tuple(Refusal(place, FULL, "") for place in ask.places))
         found: list[Instance] = []
         dry: list[Refusal] = []
-        for place in ask.places:
+        fleets = sum(before.together for before, _ in self.tokens.values())
+        codes = self.place_answers[fleets] if ask.together and fleets < len(self.place_answers) else {}
+        for place in ask.places[: self.tries]:
+            if place in codes:
+                dry.append(Refusal(place, codes[place], ""))
+                continue
             left = self.room.get(place, 10**9) - self._taken[place]
             for _ in range(min(left, ask.count - len(found))):
                 instance = Instance(
@@ -109,6 +124,7 @@ class FakeEc2:
                 self._hidden[instance.id] = self.unseen
                 self._taken[place] += 1
                 self.running[instance.id] = instance
+                self._born.append(instance.id)
                 found.append(instance)
             if left < ask.count:
                 dry.append(Refusal(place, DRY, ""))
@@ -127,10 +143,15 @@ class FakeEc2:
                 raise refused(code)
             if self._is_hidden(instance_id):
                 raise refused(UNSEEN)
+            if instance_id in self._born[: self.untaggable]:
+                raise refused(BAD)
             instance = self.running[instance_id]
             self.running[instance_id] = replace(instance, tags={**instance.tags, **tags})
 
     def find(self, tags: Mapping[str, str]) -> list[Instance]:
+        self._looks += 1
+        if self._looks <= self.late:
+            return []
         return [each for each in self.running.values() if tags.items() <= each.tags.items()]
 
     def terminate(self, ids: Sequence[str]) -> frozenset[str]:

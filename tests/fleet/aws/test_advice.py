@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleet.aws.advice import BAD_PARAMETERS, NO_SPOT_ROLE, QUOTA, UNKNOWN, UNVERIFIED, advice, quota_name
-from fleet.aws.capacity import Next, after_refusal
+from fleet.aws.capacity import NOT_SEEN_YET, Next, after_refusal
 
 DENIED = "User: arn:aws:iam::1:user/x is not authorized to perform: iam:PassRole on resource: role/y because no policy allows it"
 ROWS = [
@@ -18,13 +18,13 @@ ROWS = [
     ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", "", r"create-service-linked-role --aws-service-name spot\."),
     ("ExpiredToken", "", r"aws sso login"),
     ("NoCredentialsError", "", r"aws sso login"),
-    ("InvalidAMIID.NotFound", "", r"job variable image"),
+    ("InvalidAMIID.NotFound", "", r"job variable image.*fleet image build --region eu-west-1"),
     ("InvalidGroup.NotFound", "", r"job variable security_groups"),
     ("InvalidSubnetID.NotFound", "", r"job variable subnets"),
     ("InvalidKeyPair.NotFound", "", r"no key pair"),
     ("InvalidIamInstanceProfileName", "", r"job variable instance_profile"),
     ("InvalidParameterValue", "", r"job variable that EC2 names"),
-    ("InvalidBlockDeviceMapping", "", r"volume_gb"),
+    ("InvalidBlockDeviceMapping", "", r"volume_gb.*fleet image build --region eu-west-1"),
     ("TagLimitExceeded", "", r"job variable tags"),
     ("InvalidKMSKey.InvalidState", "", r"KMS key that EBS uses.*kms:CreateGrant"),
     ("IdempotentParameterMismatch", "", r"run it again"),
@@ -41,10 +41,15 @@ def test_a_code_s_class_says_what_to_do(code: str, why: str, said: str) -> None:
     assert "\n" not in found
 
 
-@pytest.mark.parametrize("code", sorted({*BAD_PARAMETERS, *UNVERIFIED, *NO_SPOT_ROLE}))
+@pytest.mark.parametrize("code", sorted({*BAD_PARAMETERS, *UNVERIFIED, *NO_SPOT_ROLE} - NOT_SEEN_YET))
 def test_what_no_other_place_would_change_ends_the_hunt_with_advice(code: str) -> None:
     assert after_refusal(code) is Next.STOP
     assert advice(code, "", "r", "t", "spot") != UNKNOWN
+
+
+def test_a_group_may_have_been_made_a_moment_ago_and_has_advice_for_where_it_was_not() -> None:
+    assert after_refusal("InvalidGroup.NotFound") is Next.SAME_LATER
+    assert "security_groups" in advice("InvalidGroup.NotFound", "", "r", "t", "spot")
 
 
 @pytest.mark.parametrize("code", sorted(QUOTA))

@@ -10,6 +10,7 @@ from fleet.aws.capacity import (
     IN_DOUBT,
     LONGEST_WAIT_S,
     NOT_OFFERED,
+    NOT_SEEN_YET,
     OUT_OF_CAPACITY,
     OVER_QUOTA,
     Candidate,
@@ -35,6 +36,7 @@ ANSWERS = [
     ("503", Next.SAME_LATER),
     ("ReadTimeoutError", Next.SAME_LATER),
     ("InvalidLaunchTemplateName.NotFoundException", Next.SAME_LATER),
+    ("InvalidGroup.NotFound", Next.SAME_LATER),
     ("UnauthorizedOperation", Next.STOP),
     ("PendingVerification", Next.STOP),
     ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", Next.STOP),
@@ -53,7 +55,7 @@ def test_a_refusal_is_understood_by_its_code(code: str, meaning: Next) -> None:
 
 
 def test_no_code_means_two_things() -> None:
-    sets = [OUT_OF_CAPACITY, OVER_QUOTA, NOT_OFFERED, THROTTLED, IN_DOUBT, DENIED, BAD_CREDENTIALS]
+    sets = [OUT_OF_CAPACITY, OVER_QUOTA, NOT_OFFERED, NOT_SEEN_YET, THROTTLED, IN_DOUBT, DENIED, BAD_CREDENTIALS]
     assert sum(map(len, sets)) == len(frozenset().union(*sets))
 
 

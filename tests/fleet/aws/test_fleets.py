@@ -20,7 +20,7 @@ from fleet.aws.search import Ask, Search
 from fleet.aws.session import Aws
 from fleet.local import preset
 from fleet.local.faults import FaultKit
-from tests.fleet.aws.ec2 import ORDER
+from tests.fleet.aws.ec2 import ORDER, Clock
 from tests.fleet.local.conftest import Host, kit
 
 __all__ = ["kit"]
@@ -74,6 +74,7 @@ def test_errors_of_overrides_are_refusals_of_their_places() -> None:
                 "ErrorCode": "InsufficientInstanceCapacity",
                 "ErrorMessage": "There is none. Encoded authorization failure message: Zm9v",
             },
+            {"LaunchTemplateAndOverrides": {"Overrides": {"InstanceType": "b"}}, "ErrorCode": "VcpuLimitExceeded"},
             {"ErrorCode": "UnfulfillableCapacity"},
         ],
     }
@@ -84,8 +85,17 @@ def test_errors_of_overrides_are_refusals_of_their_places() -> None:
     ]
     assert found.refusals == (
         Refusal(SPOT[0], "InsufficientInstanceCapacity", "There is none"),
-        Refusal(SPOT[0], "UnfulfillableCapacity", ""),
+        Refusal(SPOT[1], "VcpuLimitExceeded", ""),
+        Refusal(SPOT[0], "UnfulfillableCapacity", "", named=False),
     )
+
+
+def test_an_error_that_names_no_place_refuses_none_of_them_for_good() -> None:
+    how: Any = {"region": "us-east-1", "until": 60.0, "seconds": 60.0, "together": True}
+    search = Search("group", SPOT, **how)
+    answer: Any = {"Errors": [{"ErrorCode": "UnfulfillableCapacity"}]}
+    search.answered(search.next(2), 0, read(answer, Ask(SPOT, 2, "t"), "r", NOW).refusals)
+    assert search.next(2).places == SPOT[:1]
 
 
 # On the local cloud
@@ -118,7 +128,9 @@ class Cloud:
 
     def hunt(self, count: int, places: list[Candidate]) -> list[Member]:
         members = [Member(f"attempt-{number}", {"flow-run": f"run-{number}"}) for number in range(count)]
-        anyio.run(Hunt(Launches(self.aws), self.order, places, members, draw=lambda: 0.0).run)
+        clock = Clock()
+        how: Any = {"clock": clock, "sleep": clock.sleep, "draw": lambda: 0.0}
+        anyio.run(Hunt(Launches(self.aws), self.order, places, members, **how).run)
         return members
 
     def described(self) -> list[dict[str, Any]]:
@@ -234,11 +246,13 @@ def test_an_answer_that_is_lost_costs_nothing(cloud: Cloud, kit: FaultKit, lost:
     assert cloud.templates() == []
 
 
-def test_one_that_cannot_be_tagged_is_ended_and_another_takes_its_place(cloud: Cloud, kit: FaultKit) -> None:
-    kit.fault("CreateTags", code="UnauthorizedOperation", status=403, times=1)
+def test_one_that_cannot_be_tagged_at_first_is_kept_and_one_that_never_can_is_ended(
+    cloud: Cloud, kit: FaultKit
+) -> None:
+    kit.fault("CreateTags", code="UnauthorizedOperation", status=403, times=2)
     members = cloud.hunt(2, cloud.places("on-demand"))
     assert all(member.instance is not None for member in members)
-    assert len(cloud.described()) == 2
+    assert (len(cloud.described()), kit.calls("RunInstances")) == (2, 1)
     kit.clear()
     kit.fault("CreateTags", code="UnauthorizedOperation", status=403, times=None)
     (member,) = Cloud.hunt(_again(cloud), 1, cloud.places("on-demand"))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,54 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.aws.capacity import Candidate, LaunchRefused, LaunchTooSlow, NoCapacity
-from fleet.aws.hunt import Hunt, LaunchStopped, Member, Pace, TagsRefused
+from fleet.aws.hunt import Hunt, Pace, TagsRefused
 from fleet.aws.pacing import LAUNCHES
-from tests.fleet.aws.ec2 import BAD, BUG, DRY, FULL, LOST, OK, ORDER, SLOW, UNSEEN, Clock, FakeEc2, refused
-
-A1, A2 = Candidate("a", "s1", "spot"), Candidate("a", "s2", "spot")
-D1, D2 = Candidate("a", "s1", "on-demand"), Candidate("a", "s2", "on-demand")
-PLACES = [A1, A2, D1, D2]
-
-
-def members(count: int) -> list[Member]:
-    return [Member(f"attempt-{number}", {"flow-run": f"run-{number}"}) for number in range(count)]
-
-
-def hunt(
-    ec2: FakeEc2,
-    waiting: Sequence[Member],
-    *,
-    places: Sequence[Candidate] = PLACES,
-    clock: Clock | None = None,
-    together: bool = True,
-    deadline: float = 60.0,
-) -> Clock:
-    """Hunt for all of them, to the end; each must have heard."""
-    clock = clock or Clock()
-
-    async def go() -> None:
-        pace = Pace(clock=clock, sleep=clock.sleep)
-        pace.together = together
-        how: dict[str, Any] = {"clock": clock, "sleep": clock.sleep, "draw": lambda: 1.0, "pace": pace}
-        await Hunt(ec2, ORDER, places, waiting, deadline_seconds=deadline, **how).run()
-
-    anyio.run(go)
-    assert all(member.done.is_set() for member in waiting)
-    return clock
-
-
-def nothing_else_is_left(ec2: FakeEc2, waiting: Sequence[Member]) -> None:
-    """What runs is what the members have, each with its tag; what was made beside instances is gone."""
-    given_ids = [member.instance.id for member in waiting if member.instance is not None]
-    assert len(given_ids) == len(set(given_ids))
-    assert set(ec2.running) == set(given_ids)
-    for member in waiting:
-        if member.instance is not None:
-            assert member.tags.items() <= ec2.running[member.instance.id].tags.items()
-            assert member.error is None
-        else:
-            assert member.error is not None
-    assert ec2.closed == 1
+from tests.fleet.aws.ec2 import BAD, BUG, DRY, FULL, LOST, OK, ORDER, SLOW, UNSEEN, Clock, FakeEc2
+from tests.fleet.aws.hunting import A1, A2, D1, D2, PLACES, hunt, members, nothing_else_is_left
 
 
 @dataclass(frozen=True)
@@ -94,6 +48,16 @@ ROWS = [
         "a fleet gives fewer: on-demand for the rest only",
         lambda: FakeEc2(room={A1: 1, A2: 1}),
         [(SPOT, 3), ((D1,), 1)],
+    ),
+    Row(
+        "a place of a fleet is throttled: it is asked again, and on-demand isn't",
+        lambda: FakeEc2(place_answers=[{A2: SLOW}], room={A1: 1}),
+        [(SPOT, 3), ((A2,), 2)],
+    ),
+    Row(
+        "a fleet that gives nothing hasn't tried all its places: those are asked one by one",
+        lambda: FakeEc2(tries=1, room={A1: 0, A2: 2}),
+        [(SPOT, 3), ((A2,), 3), ((D1,), 1)],
     ),
     Row("no spot at all", lambda: FakeEc2(room={A1: 0, A2: 0}), [(SPOT, 3), ((D1,), 3)]),
     Row(
@@ -162,15 +126,20 @@ ROWS = [
     Row("a new instance isn't known to EC2 for two calls", lambda: FakeEc2(unseen=2), [(SPOT, 3)]),
     Row("tagging is throttled", lambda: FakeEc2(tag_answers=[SLOW, SLOW]), [(SPOT, 3)]),
     Row("an answer to the tagging is lost", lambda: FakeEc2(tag_answers=[LOST]), [(SPOT, 3)]),
-    Row("one can't be tagged: another is launched for it", lambda: FakeEc2(tag_answers=[BAD]), [(SPOT, 3), (SPOT, 1)]),
+    Row(
+        "tagging is denied at first, since the instance's own tags aren't seen yet",
+        lambda: FakeEc2(tag_answers=[BAD] * 6),
+        [(SPOT, 3)],
+    ),
+    Row("one can't be tagged: another is launched for it", lambda: FakeEc2(untaggable=1), [(SPOT, 3), (SPOT, 1)]),
     Row(
         "one can't be tagged, and isn't known for a while to those who end it",
-        lambda: FakeEc2(tag_answers=[BAD], unseen=2),
+        lambda: FakeEc2(untaggable=1, unseen=2),
         [(SPOT, 3), (SPOT, 1)],
     ),
     Row(
         "none can be tagged: two are tried for each, and no more",
-        lambda: FakeEc2(tag_answers=[BAD] * 9),
+        lambda: FakeEc2(untaggable=9),
         [(SPOT, 3), (SPOT, 3)],
         launched=0,
         error=TagsRefused,
@@ -277,113 +246,6 @@ def test_instances_are_handed_over_as_they_come_and_not_when_all_are_there() -> 
     nothing_else_is_left(ec2, waiting)
 
 
-# Cancellation, at each step
-
-
-def cancelled_at(step: str, ec2: FakeEc2, waiting: list[Member], *, how: str) -> None:
-    """Hunt, and cancel the hunt (or let a member go) while EC2 works on `step`."""
-    there, go_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        there.set()
-        assert go_on.wait(10)
-
-    if step == "ask":
-        ec2.before_answer = hold
-    else:
-        ec2.before_tag = hold
-
-    async def go() -> None:
-        clock = Clock()
-        hunting = Hunt(ec2, ORDER, PLACES, waiting, clock=clock, sleep=clock.sleep, draw=lambda: 0.0)
-
-        async def strike(strike_it: Callable[[], object]) -> None:
-            while not there.is_set():  # noqa: ASYNC110  a thread sets it
-                await anyio.sleep(0.001)
-            strike_it()
-            go_on.set()
-
-        if how == "task":
-            task = asyncio.create_task(hunting.run())
-            await strike(task.cancel)
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            return
-        async with anyio.create_task_group() as group:
-            group.start_soon(hunting.run)
-            await strike(group.cancel_scope.cancel if how == "scope" else lambda: setattr(waiting[0], "gone", True))
-
-    anyio.run(go)
-
-
-@pytest.mark.parametrize("how", ["scope", "task"])
-@pytest.mark.parametrize("step", ["ask", "tag"])
-def test_a_hunt_that_is_cancelled_while_ec2_answers_hands_over_or_ends_what_it_launched(step: str, how: str) -> None:
-    """A bare cancelled task loses what its thread returns; it must be gone all the same."""
-    ec2, waiting = FakeEc2(unseen=1), members(3)
-    cancelled_at(step, ec2, waiting, how=how)
-    assert len(ec2.asks) == 1
-    assert any(isinstance(member.error, LaunchStopped) for member in waiting)
-    nothing_else_is_left(ec2, waiting)
-
-
-@pytest.mark.parametrize("step", ["ask", "tag"])
-def test_a_member_that_goes_while_its_instance_is_launched_loses_only_its_own(step: str) -> None:
-    ec2, waiting = FakeEc2(), members(3)
-    cancelled_at(step, ec2, waiting, how="member")
-    assert waiting[0].instance is None
-    assert all(member.instance is not None for member in waiting[1:])
-    assert len(ec2.terminated) == 1
-    nothing_else_is_left(ec2, waiting)
-
-
-def test_nobody_is_left_who_waits_so_that_nothing_is_asked() -> None:
-    ec2, waiting = FakeEc2(), members(2)
-    for member in waiting:
-        member.gone = True
-    hunt(ec2, waiting)
-    assert ec2.asks == []
-
-
-def test_what_cannot_be_terminated_does_not_hide_why_the_launch_failed(caplog: pytest.LogCaptureFixture) -> None:
-    class Stubborn(FakeEc2):
-        def terminate(self, ids: Sequence[str]) -> frozenset[str]:
-            raise refused(BAD)
-
-    ec2, waiting = Stubborn([BUG]), members(1)
-    hunt(ec2, waiting)
-    assert isinstance(waiting[0].error, KeyError)
-    assert f"instances left running: {next(iter(ec2.running))}" in caplog.text
-
-
-@pytest.mark.parametrize("code", [SLOW, LOST, BAD])
-def test_ending_what_nobody_took_is_tried_again_when_ec2_is_busy_or_lacks_its_tags_yet(code: str) -> None:
-    class Busy(FakeEc2):
-        left = 2
-
-        def terminate(self, ids: Sequence[str]) -> frozenset[str]:
-            self.left -= 1
-            if self.left >= 0:
-                raise refused(code)
-            return super().terminate(ids)
-
-    ec2, waiting = Busy([BUG]), members(2)
-    hunt(ec2, waiting)
-    nothing_else_is_left(ec2, waiting)
-
-
-def test_a_template_that_cannot_be_removed_is_said_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    class Kept(FakeEc2):
-        def close(self) -> None:
-            self.closed += 1
-            raise refused(BAD)
-
-    ec2, waiting = Kept(), members(1)
-    hunt(ec2, waiting)
-    assert "a launch template is left" in caplog.text
-    nothing_else_is_left(ec2, waiting)
-
-
 ANSWERS = [OK, DRY, SLOW, BAD, LOST, BUG, FULL, "PendingVerification", "InternalError"]
 
 
@@ -393,6 +255,11 @@ ANSWERS = [OK, DRY, SLOW, BAD, LOST, BUG, FULL, "PendingVerification", "Internal
     room=st.dictionaries(st.sampled_from(PLACES), st.integers(0, 3), max_size=4),
     quota=st.none() | st.integers(0, 4),
     unseen=st.integers(0, 2),
+    late=st.integers(0, 1),
+    tries=st.none() | st.integers(1, 2),
+    place_answers=st.lists(
+        st.dictionaries(st.sampled_from([A1, A2]), st.sampled_from([DRY, SLOW, FULL, BAD, "InternalError"])), max_size=3
+    ),
     count=st.integers(1, 5),
     together=st.booleans(),
 )
@@ -403,11 +270,23 @@ def test_no_instance_runs_unrecorded(
     room: dict[Candidate, int],
     quota: int | None,
     unseen: int,
+    late: int,
+    tries: int | None,
+    place_answers: list[dict[Candidate, str]],
     count: int,
     together: bool,
 ) -> None:
     """Whatever EC2 answers to whichever call: what runs afterwards is what the members have, tagged; and each has heard."""
-    ec2 = FakeEc2(answers, room=room, quota=quota, tag_answers=tag_answers, unseen=unseen)
+    ec2 = FakeEc2(
+        answers,
+        room=room,
+        quota=quota,
+        tag_answers=tag_answers,
+        unseen=unseen,
+        late=late,
+        tries=tries,
+        place_answers=place_answers,
+    )
     waiting = members(count)
     hunt(ec2, waiting, together=together)
     nothing_else_is_left(ec2, waiting)
