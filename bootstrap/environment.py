@@ -9,7 +9,6 @@ script headers, so it is built in place, under a lock, and counts only when its 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import re
 import shutil
@@ -17,25 +16,29 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 from bootstrap.settings import install_plugins, place_settings, plugin_inputs, sync_packages, with_places
 from bootstrap.unpacking import EnvironmentUnbuildable, unpack, unpack_artifact
-from bootstrap.uv import decisive_line, run_uv
+from bootstrap.uv import LONGEST_SECONDS, decisive_line, run_uv
 from fleet.cache import cache_folder
 from fleet.errors import RequestRefused
 from fleet.evals.documents import EnvironmentSpec
 from fleet.evals.settings import SettingArchive
 from fleet.evals.source import SourceArchive
+from fleet.file_lock import locked
 
 INSPECT_FLOOR = "0.3.278"
 """The first Inspect that can run one epoch of a sample by itself (`enqueue_sample(epoch=…)`)."""
 
 LOCK_KEEPS_S = 7 * 24 * 3600
 """Seconds for which the same request gets the same versions: it resumes, although a dependency made a release meanwhile."""
+
+LOCKED_S = 2 * LONGEST_SECONDS
+"""Seconds that another process may take to build the environment we want; it is made of uv commands, each with its own bound."""
 
 _FORMAT = "1"
 """Part of every cache key: raise it when an environment is built another way."""
@@ -134,7 +137,8 @@ def build(spec: EnvironmentSpec, *, cache: Path, artifact: Callable[[str], Path]
     """The environment of `spec`, built now unless `cache` has it. Two processes that ask at once build once.
 
     `artifact` gives the local file of a content address; it is asked only for what isn't unpacked yet.
-    EnvironmentUnbuildable, PythonUnavailable: uv refused; nothing half-built is ever taken for ready.
+    EnvironmentUnbuildable, PythonUnavailable: uv refused; nothing half-built is ever taken for ready. FileLocked: the other one
+    hangs.
     """
     folder = cache.resolve() / "environments" / _digest([_FORMAT, spec.write()])
     environment = JobEnvironment(
@@ -146,7 +150,7 @@ def build(spec: EnvironmentSpec, *, cache: Path, artifact: Callable[[str], Path]
     if ready.exists():
         return environment
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(folder.with_suffix(".lock")):
+    with locked(folder.with_suffix(".lock"), seconds=LOCKED_S):
         if not ready.exists():
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
@@ -299,14 +303,6 @@ def _interpreter(python: str) -> str:
     ours = ".".join(str(part) for part in sys.version_info[:3])
     own = getattr(sys, "_base_executable", None) or sys.executable
     return own if f"{ours}.".startswith(f"{python}.") else python
-
-
-@contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Hold the lock file at `path`; a holder that dies lets go of it."""
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _write_whole(path: Path, text: str) -> None:

@@ -6,7 +6,6 @@ The product never asks whether its cloud is local: all it gets is `LocalCloud.en
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
@@ -23,6 +22,7 @@ from typing import IO
 
 from fleet.cache import cache_folder
 from fleet.errors import FleetError
+from fleet.file_lock import lock
 from fleet.local import environment, state
 from fleet.local.ending import end_cloud
 from fleet.local.process_ref import wait_gone
@@ -30,6 +30,10 @@ from fleet.local.state import CloudState, Part
 
 FIRST_START = 600.0
 """Seconds `up` waits in all; the supervisor gives up on each part long before."""
+DETACHED = 60.0
+"""Seconds the supervisor may take to detach itself."""
+LOCKED = FIRST_START + 120.0
+"""Seconds another process may hold a cloud's name: it brings the cloud up, or takes it down."""
 SUPERVISOR_END = 15.0
 """Seconds the supervisor gets to take its parts down by itself."""
 HEALTH = 3.0
@@ -144,10 +148,9 @@ def up(
             say(f"removing what an earlier local cloud {name} left")
             _take_down(name)
         folder.mkdir(parents=True)
-        code = _spawn_supervisor(name, folder, controllers=controllers, owner_pid=owner_pid)
-        if code:
-            log = state.log_file(folder, "supervisor")
-            raise _not_started(name, "the supervisor", f"ended with exit code {code}", log, say)
+        why = _spawn_supervisor(name, folder, controllers=controllers, owner_pid=owner_pid)
+        if why:
+            raise _not_started(name, "the supervisor", why, state.log_file(folder, "supervisor"), say)
         try:
             return _wait_ready(name, folder, say, wanted)
         except KeyboardInterrupt:
@@ -243,23 +246,29 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _spawn_supervisor(name: str, folder: Path, *, controllers: bool, owner_pid: int | None) -> int:
+def _spawn_supervisor(name: str, folder: Path, *, controllers: bool, owner_pid: int | None) -> str:
+    """Start it; how that failed, empty if it didn't."""
     log = state.log_file(folder, "supervisor")
     log.parent.mkdir(parents=True, exist_ok=True)
     arguments = ["--name", name, "--folder", str(folder)]
     arguments += ["--controllers"] if controllers else []
     arguments += ["--owner-pid", str(owner_pid)] if owner_pid else []
     with log.open("ab") as output:
-        return subprocess.run(  # it returns at once: the supervisor detaches itself
-            [sys.executable, "-m", "fleet.local.supervisor", *arguments],
-            env=environment.own(os.environ, folder=folder, part="supervisor", cache=cache_folder()),
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-            check=False,
-        ).returncode
+        try:
+            code = subprocess.run(  # it returns at once: the supervisor detaches itself
+                [sys.executable, "-m", "fleet.local.supervisor", *arguments],
+                env=environment.own(os.environ, folder=folder, part="supervisor", cache=cache_folder()),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                check=False,
+                timeout=DETACHED,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            return f"didn't detach itself within {DETACHED:g} s"
+    return f"ended with exit code {code}" if code else ""
 
 
 def _wait_ready(name: str, folder: Path, say: Say, wanted: Callable[[], bool]) -> LocalCloud:
@@ -320,16 +329,16 @@ def _locked(name: str) -> Iterator[Path]:
     path = state.cloud_folder(name).with_suffix(".lock")
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
-        with path.open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not _same_file(lock, path):
+        with path.open("w") as file:
+            lock(file.fileno(), path, seconds=LOCKED)
+            if not _same_file(file, path):
                 continue  # its last holder removed it while we waited: this lock binds nobody
             yield path
             return
 
 
-def _same_file(lock: IO[str], path: Path) -> bool:
+def _same_file(file: IO[str], path: Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(lock.fileno()), path.stat())
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
         return False

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bootstrap import environment as environment_module
 from bootstrap.environment import (
     InspectTooOld,
     JobEnvironment,
@@ -20,6 +22,7 @@ from bootstrap.unpacking import EnvironmentUnbuildable
 from fleet.errors import RequestRefused
 from fleet.evals.documents import EnvironmentSpec
 from fleet.evals.source import SourceArchive, pack
+from fleet.file_lock import FileLocked
 from tests.job_environment import kit_source
 
 
@@ -97,6 +100,23 @@ def test_two_at_once_build_once(tmp_path: Path) -> None:
     again = build(spec, cache=tmp_path / "cache", artifact=artifact)
     assert asked == [source.sha256] * 2
     assert not (again.folder / "venv" / "broken").exists()
+
+
+@pytest.mark.timeout(20)
+def test_a_builder_that_hangs_is_named_to_whoever_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment_module, "LOCKED_S", 0.05)
+    spec = EnvironmentSpec(python="3.11", lock="")
+
+    def artifact(_: str) -> Path:
+        raise AssertionError("nothing is built")
+
+    monkeypatch.setattr(environment_module, "_install", lambda *_: None)
+    lock = build(spec, cache=tmp_path, artifact=artifact).folder.with_suffix(".lock")
+    (lock.with_suffix("") / "ready").unlink()
+    with lock.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(FileLocked, match="has been locked by"):
+            build(spec, cache=tmp_path, artifact=artifact)
 
 
 def test_an_archive_that_isnt_what_its_name_says_is_refused(tmp_path: Path) -> None:
