@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bootstrap.identity import InstanceUnknown, Metadata
+from bootstrap.private_files import open_to_append
 from bootstrap.uptime import MARK, mark, stamp
 from fleet.errors import FleetError
 
@@ -83,7 +84,7 @@ class BootLog:
     def __init__(self, path: Path, console: BinaryIO) -> None:
         self.path = path
         self._console = console
-        self._file = path.open("ab", buffering=0)
+        self._file = open_to_append(path)
 
     def say(self, line: str) -> None:
         """One line of our own, with the seconds since boot."""
@@ -125,9 +126,7 @@ def boot(
 ) -> int:
     """Run `command` on this instance; its exit code. The log is in S3 (where asked for) when this returns."""
     client_of = client_of or _client
-    log = BootLog(
-        log_path or Path(tempfile.gettempdir()) / f"fleet-boot-{os.getpid()}.log", console or sys.stdout.buffer
-    )
+    log = BootLog(log_path or _own_file(), console or sys.stdout.buffer)
     instance = "unknown"
     before = {number: signal.signal(number, _end) for number in ENDING}
     code = 1
@@ -152,6 +151,13 @@ def boot(
         for number, handler in before.items():
             signal.signal(number, handler)
     return code
+
+
+def _own_file() -> Path:
+    """A new file for the log, under a name that nobody can have taken before."""
+    descriptor, name = tempfile.mkstemp(prefix="fleet-boot-", suffix=".log")
+    os.close(descriptor)
+    return Path(name)
 
 
 def _end(number: int, _frame: object) -> None:

@@ -18,7 +18,7 @@ import anyio
 
 from bootstrap import git_access, gpu, job_process, registry, worker_setup, worker_user
 from bootstrap.clockwork import Clockwork, real_clockwork
-from bootstrap.host import prepare_docker_host
+from bootstrap.host import HostFailed, prepare_docker_host
 from bootstrap.identity import Metadata
 from bootstrap.install import fetch_artifact, resolved_locations
 from bootstrap.job_variables import JobVariables
@@ -54,7 +54,7 @@ WHY = {
     "queue gone": "the run has no more jobs",
     "stopped": "told to stop",
 }
-"""Why work ended, for a person."""
+"""Why work ended by itself or by a signal, for a person."""
 
 SHARED_CACHE = Path("/var/cache/inspect-fleet")
 """Where job environments are built that another user than root runs: root's own cache is closed to them."""
@@ -92,6 +92,8 @@ class Instance:
         )
         self.ended = "failed"
         """Why it ended, for the event and the run's message."""
+        self.reason = "failed"
+        """The same in a word: idle, queue gone, stopped, interrupted, host, failed."""
         self.failed = False
         """Whether a step failed in a way that a person can do something about; `ended` says it."""
         self._parameters = Parameters(aws)
@@ -190,7 +192,7 @@ class Instance:
         script = await self.clockwork.in_thread(
             fetch_artifact, self.objects, self.layout, self.order.worker_setup, self.folder
         )
-        left = self.folder / "worker-setup.env"
+        left = worker_setup.room_for_variables(self.folder)
         # root's own home and caches: what root leaves in another user's is closed to them.
         jobs = job_process.variables(environment, self.variables.environment())
         await worker_setup.run_setup(
@@ -218,10 +220,19 @@ class Instance:
         """Run jobs in warm runners until none come, the queue is gone, or `stop` is set."""
         from bootstrap.crew import Crew
         from bootstrap.delivery import Deliveries, Manifests
+        from bootstrap.guard import GIVE_UP_SECONDS
         from bootstrap.runners import RunnerPool
+        from bootstrap.watches import Watches
         from bootstrap.work import Work, told
 
         manifests = Manifests(self.objects, self.layout, self.clockwork)
+        watches = Watches(
+            self.order,
+            [self.folder, environment.folder],
+            docker=self._own_docker(),
+            clockwork=real_clockwork(),
+            say=self.say,
+        )
         slots = await self.first_slots()
         self.say(f"taking jobs: {slots.now} at a time to begin with, at most {slots.most}")
         pool = RunnerPool(
@@ -256,12 +267,18 @@ class Instance:
                     idle_seconds=self.order.idle_seconds,
                     stop=stop,
                     say=self.say,
+                    beside=watches.beside(),
                 )
-                why = await work.run()
+                reason = await work.run()
         finally:
             with anyio.move_on_after(LAST_WORD_SECONDS, shield=True):
                 await self.clockwork.in_thread(self._keep_runner_logs)
-        self.ended = f"{WHY[why]}; {told(work.outcomes)}"
+        done = told(work.outcomes)
+        if reason == "host":
+            raise HostFailed(why=work.why, minutes=GIVE_UP_SECONDS / 60, done=done, advice=watches.advice)
+        back = f", {len(work.given_back)} in flight given back" if work.given_back else ""
+        self.ended = f"{work.why or WHY[reason]}; {done}{back}"
+        self.reason = reason
         self.say(self.ended)
 
     @property
@@ -336,6 +353,7 @@ async def on_duty(
 
     A FleetError ends the block and goes no further: the instance says then that it `failed`, and how.
     """
+    from prefect.exceptions import TerminationSignal
     from prefect.logging.handlers import APILogHandler
 
     clockwork = real_clockwork()
@@ -349,15 +367,19 @@ async def on_duty(
         yield instance
     except FleetError as error:
         instance.failed = True
+        instance.reason = "host" if isinstance(error, HostFailed) else "failed"
         instance.ended = f"{instance.doing} failed: {instance.secrets.hide(str(error))[:1500]}"
         say(instance.ended)
     except BaseException as error:
+        if instance.reason == "failed" and isinstance(error, TerminationSignal):
+            instance.reason = "stopped"
         if instance.ended == "failed":
             instance.ended = f"{type(error).__name__}: {instance.secrets.hide(str(error))[:500]}"
         raise
     finally:
         with anyio.move_on_after(LAST_WORD_SECONDS, shield=True):
-            await instance.reports.send("ended", why=instance.ended, seconds=round(uptime(environ), 1))
+            seconds = round(uptime(environ), 1)
+            await instance.reports.send("ended", reason=instance.reason, why=instance.ended, seconds=seconds)
             await APILogHandler.aflush()  # a process that a signal ends sends no more lines
         instance.secrets.forget()
         with suppress(OSError):

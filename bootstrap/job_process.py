@@ -64,10 +64,10 @@ def identity(user: str | None) -> dict[str, object]:
 
 
 def give(path: Path, user: str | None) -> None:
-    """Make a file or folder `user`'s own."""
+    """Make a file or folder `user`'s own; of a link, the link."""
     if user is not None:
         entry = pwd.getpwnam(user)
-        os.chown(path, entry.pw_uid, entry.pw_gid)
+        os.chown(path, entry.pw_uid, entry.pw_gid, follow_symlinks=False)
 
 
 def tail(log: Path, lines: int = 3) -> str:

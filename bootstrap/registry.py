@@ -17,6 +17,7 @@ from typing import Any
 
 from bootstrap.commands import Commands, run_command
 from bootstrap.host import HostUnfit
+from bootstrap.private_files import write_private
 from fleet.aws.failures import AwsRefused
 from fleet.evals.registry import TOKEN, USERNAME, RegistryAccess, has_login
 
@@ -129,13 +130,6 @@ def own_configuration(folder: Path, environ: Mapping[str, str] = os.environ) -> 
     kept = {name: value for name, value in _settings(base / "config.json").items() if name not in STORES}
     write_private(folder / "config.json", json.dumps(kept))
     return folder
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, from its first moment."""
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
 
 
 def _settings(path: Path) -> dict[str, Any]:

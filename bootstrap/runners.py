@@ -26,6 +26,7 @@ import anyio
 
 from bootstrap import job_process
 from bootstrap.environment import JobEnvironment
+from bootstrap.private_files import open_to_append
 from fleet.errors import FleetError
 from fleet.evals.attempts import kind_of
 from fleet.evals.documents import EvalManifest, Job, JobResult
@@ -166,7 +167,9 @@ class RunnerPool:
         self._preload = preload
         tasks = sorted({f"{manifest.task.name} {manifest.model.name}" for manifest in preload})
         key = hashlib.sha256("\n".join(tasks).encode()).hexdigest()[:16]
-        self._known = environment.folder / f"modules-{key}.json"
+        self._known = environment.folder.with_suffix(
+            f".modules-{key}.json"
+        )  # beside it: in it, jobs could put a link there
         self._numbers = count(1)
         self._zygote: _Zygote | None = None
         self._zygotes: list[_Zygote] = []  # every one that was started: each is closed
@@ -178,7 +181,7 @@ class RunnerPool:
         """Whether runners are forked; None: not known yet."""
 
     async def __aenter__(self) -> Self:
-        self.own(self._folder)
+        self._folder.mkdir(parents=True, exist_ok=True)
         return self
 
     async def __aexit__(
@@ -210,7 +213,7 @@ class RunnerPool:
             if self.forks is not False and (self._zygote is None or self._zygote.gone):
                 await self._start_zygote()
         number = next(self._numbers)
-        log = self._folder / f"runner-{number:03}.log"
+        log = self._log(f"runner-{number:03}.log")
         ours, theirs = socket.socketpair()
         try:
             with theirs:
@@ -227,8 +230,14 @@ class RunnerPool:
         await runner.hear()
         return runner
 
+    def _log(self, name: str) -> Path:
+        """A file for a runner's output, made before the runner is: the folder stays ours, and nothing of a job's is put there."""
+        path = self._folder / name
+        open_to_append(path, self.user).close()
+        return path
+
     async def _start_zygote(self) -> None:
-        log = self._folder / "zygote.log"
+        log = self._log("zygote.log")
         ours, theirs = socket.socketpair()
         with theirs:
             process = await self._start("zygote", log, theirs)
@@ -253,7 +262,6 @@ class RunnerPool:
 
     async def _start(self, role: str, log: Path, theirs: socket.socket) -> asyncio.subprocess.Process:
         with log.open("ab") as output:
-            job_process.give(log, self.user)
             return await asyncio.create_subprocess_exec(
                 *job_process.command(self._environment, "serve", role, str(theirs.fileno())),
                 stdin=asyncio.subprocess.DEVNULL,

@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 from bootstrap.commands import Commands, run_command
 from bootstrap.host import HostUnfit
+from bootstrap.private_files import open_new
 
 TOLD = "FLEET_WORKER_ENV"
 """Environment of the script: where it may leave variables for the jobs, as `export NAME=value` lines."""
@@ -27,6 +28,7 @@ SECONDS = 3600.0
 LOOK_SECONDS = 0.2
 """Between two looks at what it has said."""
 OUTPUT = "worker-setup.log"
+VARIABLES = "worker-setup.env"
 TAIL_LINES = 5
 SHELLS = ("bash", "sh")
 _OF_THE_SHELL = frozenset({"_", "SHLVL", "PWD", "OLDPWD", TOLD})
@@ -90,6 +92,13 @@ def setup_environment(jobs: Mapping[str, str], python: Path, env_file: Path) -> 
     return {**jobs, "VIRTUAL_ENV": str(python.parent.parent), TOLD: str(env_file)}
 
 
+def room_for_variables(folder: Path) -> Path:
+    """A new, empty file in which the script may leave variables, which may be secrets: its owner's alone."""
+    path = folder / VARIABLES
+    open_new(path).close()
+    return path
+
+
 async def run_setup(
     command: Sequence[str],
     env: Mapping[str, str],
@@ -104,7 +113,7 @@ async def run_setup(
     `hide` takes secrets out of a line. Cancelled or failed, what it started is ended with it.
     """
     # A file and no pipe: what the script leaves running may write on for ever, and must neither block nor be ended for it.
-    with (folder / OUTPUT).open("wb") as output, (folder / OUTPUT).open("rb") as written:
+    with open_new(folder / OUTPUT) as output, (folder / OUTPUT).open("rb") as written:
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
@@ -170,7 +179,8 @@ class Lines:
 
 def take_over(env_file: Path, jobs: Mapping[str, str], *, run: Commands = run_command) -> Taken:
     """What the file that the script left does to the jobs' environment; the file is gone then. WorkerSetupEnvBroken."""
-    if not env_file.is_file():
+    if not env_file.is_file() or not env_file.stat().st_size:
+        env_file.unlink(missing_ok=True)
         return Taken({})
     # Its output is for us alone: whatever the file itself prints goes elsewhere.
     script = 'exec 3>&1 >/dev/null; set -e; source "$1"; exec env -0 >&3'

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from bootstrap.commands import Commands, Said, run_command
 from bootstrap.host import HostUnfit
 from bootstrap.job_process import give
-from bootstrap.registry import write_private
+from bootstrap.private_files import give_open, write_private
 from bootstrap.uv import uv_program
 
 ROOT = "root"
@@ -147,10 +147,10 @@ def _offer_docker(user: str, env: Mapping[str, str], login: Path, run: Commands)
             remedy = "Put them into that group in the worker image"
             raise WorkerUserUnfit(user=user, why=f"not let into the group {group}: {said.why}", remedy=remedy)
         yield f"{user} is in the group {group} now"
-    give(login, user)
     text = (login / "config.json").read_text()
     write_private(login / "config.json", text)
     give(login / "config.json", user)
+    give(login, user)  # last: from here on it is theirs to put things into
     reached = run(["docker", "info", "--format", "{{.ServerVersion}}"], env=env, user=user)
     if reached.code or not reached.out.strip():
         raise WorkerUserUnfit(user=user, why=_unreached(reached), remedy=_who_may(user, socket))
@@ -220,11 +220,14 @@ def hand_over(folder: Path, user: str) -> int:
     """Make everything in `folder` the user's own but for files that others share by hard link; how many things that were."""
     entry = pwd.getpwnam(user)
     count = 0
-    for root, _, files in os.walk(folder):
-        alone = [path for name in files if (path := Path(root, name)).lstat().st_nlink == 1]
-        for path in (Path(root), *alone):
-            os.chown(path, entry.pw_uid, entry.pw_gid, follow_symlinks=False)
-            count += 1
+    # By descriptors: what is theirs already may be exchanged for a link while we walk.
+    for _, _, files, here in os.fwalk(folder):
+        for name in files:
+            if os.stat(name, dir_fd=here, follow_symlinks=False).st_nlink == 1:
+                os.chown(name, entry.pw_uid, entry.pw_gid, dir_fd=here, follow_symlinks=False)
+                count += 1
+        give_open(here, user)
+        count += 1
     return count
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -82,6 +83,20 @@ def test_output_goes_to_the_console_and_the_log_to_s3(metadata: Metadata, tmp_pa
         assert line in console
     assert log.startswith("[+")
     assert "the last lines" not in console
+
+
+def test_the_log_is_a_new_file_that_only_its_owner_may_read(
+    metadata: Metadata, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the output of whatever runs, and lies in a folder in which everybody writes."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / f"fleet-boot-{os.getpid()}.log").symlink_to(tmp_path / "victim")
+    command = [sys.executable, "-c", "print('hi')"]
+    assert boot(command, metadata=metadata, client_of=FakeClients(), console=io.BytesIO()) == 0
+    assert not (tmp_path / "victim").exists()
+    [log] = [path for path in tmp_path.iterdir() if not path.is_symlink()]
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    assert "hi" in log.read_text()
 
 
 def test_a_failing_child_gives_its_exit_code_and_its_last_lines(metadata: Metadata, tmp_path: Path) -> None:

@@ -86,3 +86,11 @@ def test_planner_runners_and_plain_inspect_see_the_same(environment: JobEnvironm
                 await runner.run(manifest, job, tmp_path / "jobs")
 
     asyncio.run(run())
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
+def test_what_a_link_points_to_is_given_to_nobody(tmp_path: Path) -> None:
+    (tmp_path / "roots").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "roots")
+    job_process.give(tmp_path / "link", "nobody")
+    assert (tmp_path / "roots").stat().st_uid == 0

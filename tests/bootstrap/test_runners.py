@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 import zipfile
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -14,7 +15,7 @@ from inspect_ai.log import read_eval_log
 from bootstrap.environment import JobEnvironment
 from bootstrap.planner import plan_tasks
 from bootstrap.runners import JobAnswer, JobCrashed, Runner, RunnerDied, RunnerPool
-from fleet.evals.documents import EvalManifest, Job, JobResult, SampleRef
+from fleet.evals.documents import EnvironmentSpec, EvalManifest, Job, JobResult, SampleRef
 from fleet.evals.plan import make_manifest
 from fleet.evals.request import ModelSpec
 from tests.job_environment import kit_request
@@ -87,6 +88,7 @@ def test_a_pool_of_runners_does_all_kinds_of_jobs(
         assert pool.forks, "the kit starts no thread, so its runners are forked"
 
     in_pool(environment, tmp_path, work)
+    assert {stat.S_IMODE(log.stat().st_mode) for log in (tmp_path / "runners").iterdir()} == {0o600}
     assert len(set(pids)) == 2
     assert not any(alive(pid) for pid in pids), "a closed pool leaves no process"
 
@@ -119,6 +121,26 @@ def test_a_pool_of_runners_does_all_kinds_of_jobs(
     assert pictured.model_dump()["input"][0]["content"][0]["image"].startswith("data:image/png"), (
         "inlined, as in an eval"
     )
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
+def test_where_runners_are_another_users_their_logs_lie_where_only_root_puts_files(tmp_path: Path) -> None:
+    """Root opens a log for each runner, also after code of that user ran: it could put a link there."""
+    environment = JobEnvironment(
+        EnvironmentSpec(python="3.11", lock=""), tmp_path / "e" / "venv" / "bin" / "python", None
+    )
+    victim = tmp_path / "roots"
+    victim.touch(mode=0o644)
+
+    async def main() -> None:
+        async with RunnerPool(environment, tmp_path / "runners", {}, user="nobody") as pool:
+            assert (tmp_path / "runners").stat().st_uid == 0
+            (tmp_path / "runners" / "zygote.log").symlink_to(victim)
+            with pytest.raises(OSError, match="symbolic"):
+                await pool.spawn()
+
+    asyncio.run(main())
+    assert victim.stat().st_uid == 0
 
 
 def test_a_killed_runner_is_told_and_replaced(

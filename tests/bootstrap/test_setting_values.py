@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from bootstrap import setting_values
 from bootstrap.environment import JobEnvironment
-from bootstrap.setting_values import PlacedValues, SettingInUse, values_in_place
+from bootstrap.setting_values import PlacedValues, SettingInUse, SettingsFolderGone, values_in_place
 from fleet.evals.documents import EnvironmentSpec, SettingSpec
 from fleet.evals.settings import FOLDER
+from fleet.file_lock import FileLocked, locked
 
 TEXT = "KEY='sk-secret'\nOTHER=ü\n"
 
@@ -25,11 +27,12 @@ def a_setting(name: str) -> SettingSpec:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> JobEnvironment:
-    source = tmp_path / "source"
+    folder = tmp_path / "environment"  # what lies beside it is this test's own
+    source = folder / "source"
     (source / FOLDER / "linux").mkdir(parents=True)
     return JobEnvironment(
         spec=EnvironmentSpec(python="3.11", lock="", source="0", settings=[a_setting("linux"), a_setting("mac")]),
-        python=tmp_path / "venv" / "bin" / "python",
+        python=folder / "venv" / "bin" / "python",
         source=source,
     )
 
@@ -138,3 +141,48 @@ def test_many_come_and_go_and_each_has_them_while_it_is_there(environment: JobEn
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(use, range(200)))
     assert files(environment) == {}
+
+
+@pytest.mark.parametrize("name", ["values.turn", "values.users", ".values-turn", ".values-users"])
+def test_a_link_in_the_jobs_own_folder_leads_nobody_elsewhere(environment: JobEnvironment, name: str) -> None:
+    """On an instance, root comes and goes there after the worker user's code ran."""
+    victim = environment.folder.parent / "victim"
+    (environment.folder / name).symlink_to(victim)
+    with values_in_place(environment, {"linux": TEXT}):
+        assert files(environment) == {"linux.env": TEXT}
+    assert not victim.exists()
+
+
+def test_the_folder_of_settings_turned_into_a_link_leads_nobody_elsewhere(environment: JobEnvironment) -> None:
+    elsewhere = environment.folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "linux.env").write_text("another's")
+    place = environment.working_folder / FOLDER
+    with PlacedValues(environment) as placed:
+        placed.put("linux", TEXT)
+        place.rename(environment.folder / "away")
+        place.symlink_to(elsewhere)
+        with pytest.raises(SettingsFolderGone, match=r"\.settings, which is no folder any more"):
+            placed.put("mac", TEXT)
+    assert {path.name: path.read_text() for path in elsewhere.iterdir()} == {"linux.env": "another's"}
+
+
+@pytest.mark.timeout(20)
+def test_a_link_or_a_pipe_where_values_go_is_replaced_and_not_read(environment: JobEnvironment) -> None:
+    place = environment.working_folder / FOLDER
+    victim = environment.folder / "victim"
+    victim.write_text("another's")
+    os.mkfifo(place / "linux.env")
+    (place / "mac.env").symlink_to(victim)
+    with values_in_place(environment, {"linux": TEXT, "mac": TEXT}):
+        assert files(environment) == {"linux.env": TEXT, "mac.env": TEXT}
+    assert files(environment) == {}
+    assert victim.read_text() == "another's"
+
+
+@pytest.mark.timeout(20)
+def test_a_turn_that_never_ends_is_an_error(environment: JobEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setting_values, "TURN_SECONDS", 0.05)
+    turn = environment.folder.with_suffix(setting_values.TURN)
+    with locked(turn, seconds=0), pytest.raises(FileLocked), values_in_place(environment, {"linux": TEXT}):
+        pass

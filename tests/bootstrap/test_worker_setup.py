@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from pathlib import Path
 
@@ -8,12 +9,15 @@ import anyio
 import pytest
 
 from bootstrap.worker_setup import (
+    OUTPUT,
     TOLD,
+    VARIABLES,
     Taken,
     WorkerSetupEnvBroken,
     WorkerSetupFailed,
     command_of,
     make_ready,
+    room_for_variables,
     run_setup,
     setup_environment,
     take_over,
@@ -120,6 +124,27 @@ def test_a_line_of_any_length_is_told(tmp_path: Path) -> None:
     said = run(tmp_path, "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo done")
     assert said[-1] == "done"
     assert sum(line.count("x") for line in said) == 3_000_000
+
+
+def test_what_it_says_and_what_it_leaves_is_roots_alone(tmp_path: Path) -> None:
+    """Jobs of another user run beside it, and a script may print or export a key."""
+    left = room_for_variables(tmp_path)
+    assert left == tmp_path / VARIABLES
+    before = os.umask(0)
+    try:
+        run(tmp_path, f"echo export KEY=sk-1 >> {left}; echo sk-1")
+    finally:
+        os.umask(before)
+    assert {name: stat.S_IMODE((tmp_path / name).stat().st_mode) for name in (OUTPUT, VARIABLES)} == {
+        OUTPUT: 0o600,
+        VARIABLES: 0o600,
+    }
+
+
+def test_a_script_that_leaves_nothing_changes_nothing(tmp_path: Path) -> None:
+    left = room_for_variables(tmp_path)
+    assert take_over(left, JOBS) == Taken({})
+    assert not left.exists()
 
 
 def test_what_the_file_exports_is_taken_over(tmp_path: Path) -> None:

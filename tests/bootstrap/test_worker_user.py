@@ -135,7 +135,7 @@ def test_a_user_is_put_into_the_engines_group_and_asks_it_with_a_login_of_their_
     ]
     assert commands.asked[-1].env is not None
     assert commands.asked[-1].env["HOME"] == "/home/ubuntu"
-    assert host.given == [host.login, host.login / "config.json"]
+    assert host.given == [host.login / "config.json", host.login], "nothing is written into a folder that is theirs"
     assert stat.S_IMODE((host.login / "config.json").stat().st_mode) == 0o600
     assert "auths" in (host.login / "config.json").read_text()
 

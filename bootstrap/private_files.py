@@ -1,0 +1,66 @@
+"""Files for their owner alone, from their first moment, at their own place: where a link lies instead, it is never followed.
+
+They hold values of secrets, or what a user's code printed. Root makes them also in folders in which that code writes.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+MODE = 0o600
+_HERE = os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def open_new(path: Path | str, user: str | None = None, *, folder: int | None = None) -> BinaryIO:
+    """A new file to write to, in place of what lies there; `user`'s own if one is named. `folder` is the descriptor of one that
+    `path` is relative to. FileExistsError: somebody puts things there at this very moment.
+    """
+    with suppress(FileNotFoundError):
+        os.unlink(path, dir_fd=folder)
+    file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _HERE, MODE, dir_fd=folder), "wb")
+    give_open(file.fileno(), user)
+    return file
+
+
+def open_to_append(path: Path, user: str | None = None) -> BinaryIO:
+    """A file to append to, made if it isn't there, in a folder of our own. OSError: a link lies there."""
+    file = os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _HERE, MODE), "ab", buffering=0)
+    give_open(file.fileno(), user)
+    return file
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner may read."""
+    with open_new(path) as file:
+        file.write(text.encode())
+
+
+@contextmanager
+def folder_below(root: Path, *names: str, make: bool = False) -> Iterator[int]:
+    """The descriptor of the folder `root/<names>…`: of the very one, since no link below `root` is followed. `make`: the last one,
+    where it isn't there. OSError: there is none, or a link lies in its place.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | _HERE
+    opened = [os.open(root, flags)]
+    try:
+        for name in names:
+            if make and name == names[-1]:
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=opened[-1])
+            opened.append(os.open(name, flags, dir_fd=opened[-1]))
+        yield opened[-1]
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+def give_open(descriptor: int, user: str | None) -> None:
+    """Make an open file or folder `user`'s own."""
+    if user is not None:
+        entry = pwd.getpwnam(user)
+        os.fchown(descriptor, entry.pw_uid, entry.pw_gid)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from bootstrap.private_files import folder_below, open_new, open_to_append, write_private
+
+
+@pytest.fixture(autouse=True)
+def open_handed() -> Iterator[None]:
+    """A process whose files everybody may read."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("opened", [open_new, open_to_append])
+def test_a_file_is_its_owners_alone_from_its_first_moment(opened: Callable[[Path], BinaryIO], tmp_path: Path) -> None:
+    with opened(tmp_path / "a") as file:
+        assert mode(tmp_path / "a") == 0o600
+        file.write(b"x")
+    assert (tmp_path / "a").read_bytes() == b"x"
+
+
+def test_a_new_file_takes_the_place_of_what_is_there_and_of_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old, and longer")
+    write_private(tmp_path / "a", "new")
+    assert (tmp_path / "a").read_text() == "new"
+    assert mode(tmp_path / "a") == 0o600
+
+
+def test_what_is_appended_follows_what_is_there(tmp_path: Path) -> None:
+    for text in (b"one ", b"two"):
+        with open_to_append(tmp_path / "a") as file:
+            file.write(text)
+    assert (tmp_path / "a").read_bytes() == b"one two"
+
+
+def test_a_link_in_a_files_place_leads_nowhere(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / "a").symlink_to(victim)
+    with pytest.raises(OSError, match="symbolic"):
+        open_to_append(tmp_path / "a")
+    write_private(tmp_path / "a", "new")
+    assert victim.read_text() == "mine"
+    assert not (tmp_path / "a").is_symlink()
+
+
+def test_a_link_in_a_folders_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "real" / "inner").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    for way in (("link",), ("link", "inner")):
+        with pytest.raises(OSError, match=r"directory|symbolic"), folder_below(tmp_path, *way, make=True):
+            pass
+    with folder_below(tmp_path, "real", "new", make=True) as folder, open_new("a", folder=folder) as file:
+        file.write(b"x")
+    assert (tmp_path / "real" / "new" / "a").read_bytes() == b"x"
