@@ -8,15 +8,13 @@ what nobody meant to ship.
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from fleet.errors import RequestRefused
-from fleet.evals.source import git_variables, told, write_archive
+from fleet.evals.source import GitFailed, GitRefused, git_variables, run_git, told, write_archive
 
 SHALLOW = "shallow"
 """Git's own list of commits whose parents aren't there."""
@@ -110,21 +108,10 @@ def _make(checkout: Path, made: Path, commit: str, kind: str, objects: Path) -> 
 
 
 def _git(checkout: Path, arguments: list[str], variables: Mapping[str, str], *, told: str = "", why: str = "") -> str:
-    """What git answers. GitUnreadable: `why`, or what git says."""
-    if shutil.which("git") is None:
-        raise GitUnreadable(checkout=str(checkout), why="the command git isn't installed")
-    answer = subprocess.run(
-        ["git", *arguments],
-        input=told,
-        capture_output=True,
-        text=True,
-        errors="surrogateescape",
-        env=dict(variables),
-        check=False,
-    )
-    if answer.returncode:
-        said = answer.stderr.strip().splitlines()
-        raise GitUnreadable(
-            checkout=str(checkout), why=why or (said[0].removeprefix("fatal: ") if said else "git failed")
-        )
-    return answer.stdout
+    """What git answers. GitUnreadable: `why` where git says no, or what it says."""
+    try:
+        answer = run_git(arguments, variables, told=os.fsencode(told))
+    except GitFailed as failed:
+        refused = isinstance(failed, GitRefused)
+        raise GitUnreadable(checkout=str(checkout), why=why if why and refused else failed.why) from failed
+    return os.fsdecode(answer)

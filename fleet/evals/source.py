@@ -12,14 +12,17 @@ import os
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from fleet.errors import RequestRefused
+from fleet.errors import FleetError, RequestRefused
 
 LARGEST = 4 * 2**30
 """Bytes of all files together. One put to S3 takes 5 GB, and every instance fetches it: data lie better in a bucket."""
+
+GIT_S = 1_800.0
+"""Seconds of one git command: to pack the largest source takes minutes."""
 
 _SUBMODULE = "160000"
 
@@ -33,6 +36,20 @@ class SourceUnreadable(RequestRefused):
     def message(self) -> str:
         """Which folder, and what is wrong with it."""
         return f"source {self.source} can't be packed: {self.why}"
+
+
+class GitFailed(FleetError):
+    """A git command gave no answer; whoever asked names the checkout."""
+
+    why: str
+
+    def message(self) -> str:
+        """Why, as the end of a sentence."""
+        return self.why
+
+
+class GitRefused(GitFailed):
+    """Git says no, in its own words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,23 +150,32 @@ def _tracked(root: Path, asked: Path) -> Iterator[str]:
 def _listed(root: Path, asked: Path, *what: str) -> list[str]:
     """The answer of `git ls-files` for the folder `root`, relative to it."""
     try:
-        answer = subprocess.run(
-            ["git", "-C", str(root), "ls-files", "-z", *what],
-            capture_output=True,
-            check=False,
-            env=git_variables(),
-        )
-    except FileNotFoundError as error:
-        raise SourceUnreadable(source=str(asked), why="the command git isn't installed") from error
-    if answer.returncode:
-        said = os.fsdecode(answer.stderr).strip().splitlines()
-        raise SourceUnreadable(source=str(asked), why=said[0].removeprefix("fatal: ") if said else "git failed")
-    return [os.fsdecode(name) for name in answer.stdout.split(b"\0") if name]
+        answer = run_git(["-C", str(root), "ls-files", "-z", *what], git_variables())
+    except GitFailed as failed:
+        raise SourceUnreadable(source=str(asked), why=failed.why) from failed
+    return [os.fsdecode(name) for name in answer.split(b"\0") if name]
 
 
 def told(error: OSError) -> str:
     """What went wrong with which file; one that shrinks while it is packed has neither name nor number."""
     return f"{error.strerror}: {error.filename}" if error.strerror else str(error)
+
+
+def run_git(arguments: Sequence[str], env: Mapping[str, str], *, told: bytes = b"") -> bytes:
+    """What git answers. GitRefused: it says no. GitFailed: it isn't there, or hangs and was ended."""
+    try:
+        answer = subprocess.run(
+            ["git", *arguments], input=told, capture_output=True, check=False, env=dict(env), timeout=GIT_S
+        )
+    except FileNotFoundError as error:
+        raise GitFailed(why="the command git isn't installed") from error
+    except subprocess.TimeoutExpired as error:
+        why = f"git didn't answer within {GIT_S:g} s: does the checkout's disk, and a partial clone's server, answer?"
+        raise GitFailed(why=why) from error
+    if answer.returncode:
+        said = os.fsdecode(answer.stderr).strip().splitlines()
+        raise GitRefused(why=said[0].removeprefix("fatal: ") if said else "git failed")
+    return answer.stdout
 
 
 def git_variables() -> dict[str, str]:

@@ -3,10 +3,13 @@ from __future__ import annotations
 import os
 import subprocess
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from fleet.evals import source
+from fleet.evals.shallow_git import GitUnreadable, pack_shallow_git
 from fleet.evals.source import SourceUnreadable, pack
 
 
@@ -146,3 +149,23 @@ def test_what_cant_be_packed_is_said_in_one_line(
     monkeypatch.setenv("PATH", str(empty))
     with pytest.raises(SourceUnreadable, match="git isn't installed"):
         pack(checkout, tmp_path / "out")
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(("ask", "refused"), [(pack, SourceUnreadable), (pack_shallow_git, GitUnreadable)])
+def test_a_git_that_hangs_is_ended_and_says_so(
+    ask: Callable[[Path, Path], object],
+    refused: type[Exception],
+    checkout: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As it may on a disk of the network, or where a partial clone asks its server for what it lacks."""
+    program = tmp_path / "bin" / "git"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    monkeypatch.setattr(source, "GIT_S", 0.2)
+    with pytest.raises(refused, match=rf"{checkout} can't be packed: git didn't answer within 0\.2 s"):
+        ask(checkout, tmp_path / "out")
