@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fleet.account import names, resources
+from fleet.account.commands import setup_command
 from fleet.account.findings import Finding
 from fleet.account.rendering import Rendering
 from fleet.account.stack import StackState, is_current, wanted_parameters
 from fleet.aws import preflight
+from fleet.aws.commands import fleet_command
 from fleet.aws.failures import Denied
 from fleet.aws.identity import Caller, caller
 from fleet.aws.images import AmiRejected, InstanceTypeUnknown, check_image
@@ -73,8 +75,10 @@ def check_account(aws: Aws, state: StackState) -> list[Finding]:
     return found + [_permissions(aws, role, scope) for role in roles]
 
 
-async def check_server(client: PrefectClient, account: Mapping[str, Any], definition: Path) -> list[Finding]:
-    """The Prefect side."""
+async def check_server(
+    client: PrefectClient, account: Mapping[str, Any], definition: Path, setup: str
+) -> list[Finding]:
+    """The Prefect side; `setup`: the command that mends it."""
     from fleet.account.server import differences, idle_pools
 
     wrong = [
@@ -83,7 +87,7 @@ async def check_server(client: PrefectClient, account: Mapping[str, Any], defini
             "missing" if one.missing else "different",
             one.detail or "it isn't there",
             one.why(),
-            "`fleet setup` makes it again" if one.missing else "`fleet setup` brings it up to date",
+            f"`{setup}` {'makes it again' if one.missing else 'brings it up to date'}",
         )
         for one in await differences(client, account, definition)
     ]
@@ -100,29 +104,34 @@ async def check_server(client: PrefectClient, account: Mapping[str, Any], defini
     return [*wrong, *idle] or [Finding("Prefect server: pools, block types, account block, deployments", "ok")]
 
 
-def no_server() -> Finding:
-    """There is no Prefect API to look at."""
+def no_server(region: str, state: StackState) -> Finding:
+    """There is no Prefect API to look at. That of a control plane is seen through a tunnel only."""
+    if state.has_control_plane:
+        through = f"{fleet_command(region, 'connect')} -- {setup_command(region, state.name, '--check')}"
+        helps = f"the control plane's: `{through}`; another: set PREFECT_API_URL"
+    else:
+        plane = setup_command(region, state.name, "--param", "ControlPlane=running")
+        helps = f"set PREFECT_API_URL (`prefect cloud login` does), or add a control plane: `{plane}`"
     return Finding(
         "Prefect API",
         "missing",
         "none is configured",
         "runs are started and seen there, and instances report to it",
-        "set PREFECT_API_URL (`prefect cloud login`, `prefect config set`, or `fleet connect` to a control plane)",
+        helps,
     )
 
 
 def _stack(region: str, state: StackState) -> Finding:
     what = f"stack {state.name} in {region}"
+    setup = setup_command(region, state.name)
     if not state.exists:
         why = "it makes the bucket, the worker role and the security group"
-        return Finding(what, "missing", "it isn't there", why, "`fleet setup` makes it")
+        return Finding(what, "missing", "it isn't there", why, f"`{setup}` makes it")
     if state.status.endswith("_IN_PROGRESS"):
         return Finding(what, "different", state.status, "it is being changed", "wait")
     if not is_current(state, {}):
         why = "what this version needs may not be there"
-        return Finding(
-            what, "different", "it isn't this version's template", why, "`fleet setup` shows what would change"
-        )
+        return Finding(what, "different", "it isn't this version's template", why, f"`{setup}` shows what would change")
     return Finding(what, "ok", state.status)
 
 

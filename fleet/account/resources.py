@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fleet.account import names
+from fleet.account.commands import setup_command
 from fleet.account.findings import Finding
 from fleet.account.rendering import Rendering
 from fleet.aws.failures import AwsRefused, Denied, calling
@@ -28,19 +29,17 @@ ABSENT = frozenset(
 )
 """Codes of "there is no such thing", one or two a service."""
 
-MEND = "`fleet setup` makes it again"
-CHANGE = "`fleet setup` sets it back"
-
 Look = Callable[[], str]
 """Looks at one thing; returns how it differs, empty: not at all. Raises what AWS refuses."""
 
 
 def look(aws: Aws, rendering: Rendering, vpc: str = "") -> list[Finding]:
     """One finding for each resource. Never raises for what AWS refuses about one of them; Unreachable and bad credentials go on."""
-    return [_finding(what, why, test) for what, why, test in _looks(aws, rendering, vpc)]
+    setup = setup_command(rendering.region, rendering.stack)
+    return [_finding(what, why, test, setup) for what, why, test in _looks(aws, rendering, vpc)]
 
 
-def _finding(what: str, why: str, test: Look) -> Finding:
+def _finding(what: str, why: str, test: Look, setup: str) -> Finding:
     try:
         detail = test()
     except Denied as denied:
@@ -48,8 +47,8 @@ def _finding(what: str, why: str, test: Look) -> Finding:
     except AwsRefused as refusal:
         if refusal.code not in ABSENT:
             raise
-        return Finding(what, "missing", "it isn't there", why, MEND)
-    return Finding(what, "different", detail, why, CHANGE) if detail else Finding(what, "ok")
+        return Finding(what, "missing", "it isn't there", why, f"`{setup}` makes it again")
+    return Finding(what, "different", detail, why, f"`{setup}` sets it back") if detail else Finding(what, "ok")
 
 
 def _looks(aws: Aws, rendering: Rendering, vpc: str) -> Iterator[tuple[str, str, Look]]:

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
+from fleet.account.commands import setup_command
 from fleet.account.template import meaning, parameter_defaults, template_text
+from fleet.aws.commands import aws_command
 from fleet.aws.failures import AwsRefused, calling
 from fleet.aws.session import Aws
 from fleet.errors import FleetError
@@ -29,6 +31,8 @@ HALF_UPDATED = frozenset({"UPDATE_ROLLBACK_FAILED", "UPDATE_FAILED"})
 NOT_THERE = frozenset({"REVIEW_IN_PROGRESS", "DELETE_COMPLETE"})
 """A name that was reserved by a change set which nobody executed, and one that was deleted."""
 DONE = frozenset({"CREATE_COMPLETE", "UPDATE_COMPLETE"})
+CONTROL_PLANE = "ControlPlaneVolume"
+"""Output that is there only where the stack has a control plane: its volume."""
 POLL_SECONDS = 3.0
 PATIENCE_SECONDS = 30 * 60.0
 """Of one change: a role and a security group take a minute, an image pipeline some more."""
@@ -49,18 +53,19 @@ class StackStuck(FleetError):
     def message(self) -> str:
         """One line: the state, why, and the way out."""
         why = f" ({self.why})" if self.why else ""
+        again = setup_command(self.region, self.name)
         if self.status in HALF_UPDATED:
             # An update that was told not to go back takes another call than a way back that failed.
             call = "rollback-stack" if self.status == "UPDATE_FAILED" else "continue-update-rollback"
-            command = f"aws cloudformation {call} --stack-name {self.name} --region {self.region}"
+            command = aws_command(self.region, "cloudformation", call, "--stack-name", self.name)
             return (
                 f"stack {self.name} in {self.region} is {self.status}{why}: end its rollback (`{command}`), "
-                "then run `fleet setup` again"
+                f"then run `{again}` again"
             )
-        command = f"aws cloudformation delete-stack --stack-name {self.name} --region {self.region}"
+        command = aws_command(self.region, "cloudformation", "delete-stack", "--stack-name", self.name)
         return (
             f"stack {self.name} in {self.region} is {self.status}{why}: it can only be deleted (`{command}`; the bucket and what "
-            "is in it stay), then run `fleet setup` again"
+            f"is in it stay), then run `{again}` again"
         )
 
 
@@ -73,7 +78,8 @@ class StackBusy(FleetError):
 
     def message(self) -> str:
         """One line, with what helps."""
-        return f"stack {self.name} in {self.region} is {self.status}: wait until that is over, then run `fleet setup` again"
+        again = setup_command(self.region, self.name)
+        return f"stack {self.name} in {self.region} is {self.status}: wait until that is over, then run `{again}` again"
 
 
 class StackChangeFailed(FleetError):
@@ -107,6 +113,11 @@ class StackState:
     def exists(self) -> bool:
         """Whether there is a stack that holds anything."""
         return bool(self.status) and self.status not in NOT_THERE
+
+    @property
+    def has_control_plane(self) -> bool:
+        """Whether it has the parts of a control plane, be it paused or not."""
+        return CONTROL_PLANE in self.outputs
 
 
 @dataclass(frozen=True, slots=True)

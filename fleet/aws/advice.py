@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from fleet.aws.commands import fleet_command
 from fleet.aws.failures import BAD_CREDENTIALS, DENIED, NO_CREDENTIALS
 
 UNVERIFIED = frozenset({"OptInRequired", "PendingVerification", "Blocked", "AccountDisabled"})
@@ -40,7 +41,7 @@ LEFT_OVER = frozenset({"IdempotentParameterMismatch", "IdempotentInstanceTermina
 BAD_PARAMETERS: Mapping[str, str] = {
     **dict.fromkeys(
         ("InvalidAMIID.NotFound", "InvalidAMIID.Unavailable", "InvalidAMIID.Malformed", "InvalidAMIName.NotFound"),
-        "Name another image by the job variable image, or build one: fleet image build",
+        "Name another image by the job variable image, or build one: {build}",
     ),
     **dict.fromkeys(
         (
@@ -79,7 +80,7 @@ BAD_PARAMETERS: Mapping[str, str] = {
     ),
     **dict.fromkeys(
         ("InvalidBlockDeviceMapping", "InvalidSnapshot.NotFound", "InvalidVolume.ZoneMismatch"),
-        "Correct the job variable volume_gb, which can't be smaller than the image, or build a new image: fleet image build",
+        "Correct the job variable volume_gb, which can't be smaller than the image, or build a new image: {build}",
     ),
     **dict.fromkeys(
         (
@@ -92,7 +93,7 @@ BAD_PARAMETERS: Mapping[str, str] = {
         "Correct the job variable that EC2 names: instance_types, image, subnets, security_groups, instance_profile, volume_gb",
     ),
 }
-"""Codes of a wrong parameter, and where it is set."""
+"""Codes of a wrong parameter, and where it is set. `{build}`: the command that builds an image."""
 
 UNKNOWN = "It isn't tried again, since a retry nobody can explain is a bill nobody can explain"
 
@@ -155,7 +156,7 @@ def advice(code: str, why: str, region: str, instance_type: str, market: str) ->
         return "Correct the job variable tags: EC2 takes 50 tags on an instance, and the organization may have rules of its own"
     if code in LEFT_OVER:
         return "A launch of before has left its mark: run it again"
-    return BAD_PARAMETERS.get(code, UNKNOWN)
+    return BAD_PARAMETERS.get(code, UNKNOWN).format(build=fleet_command(region, "image", "build"))
 
 
 def quota_name(instance_type: str, market: str) -> str:

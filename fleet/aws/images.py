@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleet import __version__
+from fleet.aws.commands import fleet_command
 from fleet.aws.failures import AwsRefused, calling
 from fleet.aws.identity import caller
 from fleet.aws.session import Aws
@@ -114,8 +115,12 @@ class AmiRejected(RequestRefused):
         label = label_of(self.ami, self.parameter)
         return (
             f"worker image {label} refused in {self.region}: {self.why}. "
-            f"Build one: fleet image build --region {self.region}"
+            f"Build one: {fleet_command(self.region, 'image', 'build', *self.options())}"
         )
+
+    def options(self) -> tuple[str, ...]:
+        """What the build of a fitting image needs to be told."""
+        return ()
 
 
 class AmiParameterMissing(AmiRejected):
@@ -151,6 +156,10 @@ class AmiWrongArchitecture(AmiRejected):
     architecture: str
     misfits: tuple[str, ...]
     """The instance types that it doesn't fit."""
+
+    def options(self) -> tuple[str, ...]:
+        """The other architecture of EC2's two."""
+        return ("--architecture", "x86_64" if self.architecture == "arm64" else "arm64")
 
 
 class VolumeTooSmall(RequestRefused):

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleet.aws.capacity import Candidate, Market, candidates
+from fleet.aws.commands import aws_command
 from fleet.aws.failures import Denied, calling
 from fleet.aws.groups import found_or_made, named_groups, own_group
 from fleet.aws.session import Aws
@@ -83,7 +84,7 @@ class NoDefaultVpc(RequestRefused):
         """One line: region, reason, and what to set."""
         return (
             f"no network in {self.region}: {self.why}. Name subnets (`subnets` of the Fleet Account block or of the work "
-            "pool), or make a default VPC: aws ec2 create-default-vpc"
+            f"pool), or make a default VPC: {aws_command(self.region, 'ec2', 'create-default-vpc')}"
         )
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fleet.aws.commands import fleet_command
 from fleet.aws.failures import calling
 from fleet.aws.session import Aws
 from fleet.errors import FleetError
@@ -31,9 +32,10 @@ class InstanceAbsent(FleetError):
 
     def message(self) -> str:
         """One line: what was looked for, and the ways out."""
+        setup = fleet_command(self.region, "setup", "--param", "ControlPlane=running")
         return (
-            f"no running instance in {self.region} has the tag {self.tag}: is the control plane part of this account's stack "
-            "(`fleet setup --control-plane`), is this its region (--region), and has it booted?"
+            f"no running instance in {self.region} has the tag {self.tag}: is this the control plane's region (--region), has it "
+            f"booted, and is it part of the account's stack, and not paused (`{setup}`)?"
         )
 
 

@@ -77,8 +77,11 @@ def _auth(aws: Aws, order: ControlPlaneOrder) -> str:
 
 def _tell(tunnel: Tunnel, aws: Aws, order: ControlPlaneOrder) -> None:
     """Addresses, and how another shell and the UI log in. The auth string itself is shown nowhere."""
-    reads = f"aws ssm get-parameter --with-decryption --region {aws.region} --name {order.auth_parameter}"
-    value = f"$({reads} --query Parameter.Value --output text)"
+    from fleet.aws.commands import aws_command
+
+    read = ("ssm", "get-parameter", "--with-decryption", "--name", order.auth_parameter)
+    reads = aws_command(aws.region, *read, "--query", "Parameter.Value", "--output", "text")
+    value = f"$({reads})"
     click.echo(f"Prefect UI   {tunnel.address}")
     click.echo(f"Prefect API  {tunnel.api}")
     click.echo(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fleet.account.stack import CONTROL_PLANE
+from fleet.aws.commands import aws_command, fleet_command
 from fleet.aws.failures import AwsRefused
 from fleet.aws.objects import Objects
 from fleet.aws.session import Aws
@@ -22,9 +24,6 @@ from fleet.services.control_plane import (
 )
 from fleet.wire import DocumentRefused
 
-OUTPUT = "ControlPlaneVolume"
-"""Output of the account's stack: there only where the stack has a control plane."""
-
 
 def give_order(aws: Aws, outputs: Mapping[str, str], account: Mapping[str, Any]) -> list[str]:
     """Order and auth string for the control plane of a stack with these outputs; `account`: fields of the account's block.
@@ -35,7 +34,7 @@ def give_order(aws: Aws, outputs: Mapping[str, str], account: Mapping[str, Any])
     sha256 = objects.put_artifact(layout, code_archive())
     ensure_auth(aws)
     order = ControlPlaneOrder(
-        volume=outputs[OUTPUT],
+        volume=outputs[CONTROL_PLANE],
         code=objects.uri(layout.artifact(sha256)),
         code_sha256=sha256,
         account=account_of(account),
@@ -47,10 +46,12 @@ def give_order(aws: Aws, outputs: Mapping[str, str], account: Mapping[str, Any])
     try:
         instance = find_tagged(aws, TAG).instance
     except InstanceAbsent:
-        return ["the control plane has its order; when its instance runs, `fleet connect` leads to it"]
+        connect = fleet_command(aws.region, "connect")
+        return [f"the control plane has its order; when its instance runs, `{connect}` leads to it"]
+    end = aws_command(aws.region, "ec2", "terminate-instances", "--instance-ids", instance)
     return [
         f"the control plane has a new order. An instance that boots now takes it; {instance}, if it runs for longer, at its next "
-        f"boot: `aws ec2 terminate-instances --region {aws.region} --instance-ids {instance}`, between runs"
+        f"boot: `{end}`, between runs"
     ]
 
 

@@ -26,8 +26,8 @@ class AccountUnknown(RequestRefused):
     def message(self) -> str:
         """One line: which block, the command that makes it."""
         return (
-            f"no Fleet Account block {self.account!r} ({self.why}): make it with `fleet setup` (which needs PREFECT_API_URL for "
-            "it; docs/account.md, step 2), or name another by --account"
+            f"no Fleet Account block {self.account!r} ({self.why}): make it with `fleet setup` (with PREFECT_API_URL, and --region "
+            "if the account's stack isn't in your usual region; docs/account.md, step 2), or name another by --account"
         )
 
 
@@ -134,6 +134,7 @@ def list_images(region: str | None, account: str, as_json: bool) -> None:
     """List this account's worker images, newest first, with the parameter that names one."""
     quiet_prefect()
     home = _account(account)
+    from fleet.aws.commands import fleet_command
     from worker_image.amis import Amis
     from worker_image.place import Place
     from worker_image.publish import read_pointer
@@ -154,7 +155,9 @@ def list_images(region: str | None, account: str, as_json: bool) -> None:
     elif found:
         click.echo(_table(found))
     else:
-        click.echo(f"no worker image in {site.region}. Build one: fleet image build --region {site.region}")
+        named = () if account == "default" else ("--account", account)
+        command = fleet_command(site.region, "image", "build", *named)
+        click.echo(f"no worker image in {site.region}. Build one: {command}")
 
 
 def _table(found: list[ImageRow]) -> str:

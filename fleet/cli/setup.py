@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from fleet.account.change import AccountChange
     from fleet.account.findings import Finding
-    from fleet.account.stack import AccountStack
+    from fleet.account.stack import AccountStack, StackState
     from fleet.aws.session import Aws
 
 INCOMPLETE = 3
@@ -69,6 +69,7 @@ def setup(check: bool, yes: bool, region: str | None, stack_name: str, params: S
 
 def _check(aws: Aws, stack: AccountStack, *, as_json: bool) -> int:
     from fleet.account.check import block_values, check_account, check_server, no_server
+    from fleet.account.commands import setup_command
     from fleet.account.definition import deployments_file
     from fleet.account.findings import to_mend
 
@@ -80,11 +81,12 @@ def _check(aws: Aws, stack: AccountStack, *, as_json: bool) -> int:
 
         async def looked() -> list[Finding]:
             async with server(url) as client:
-                return await check_server(client, block_values(aws.region, state), deployments_file())
+                values = block_values(aws.region, state)
+                return await check_server(client, values, deployments_file(), setup_command(aws.region, state.name))
 
         found += asyncio.run(looked())
     else:
-        found.append(no_server())
+        found.append(no_server(aws.region, state))
     bad = to_mend(found)
     if as_json:
         click.echo(json.dumps({"well": not bad, "findings": [dataclasses.asdict(one) for one in found]}))
@@ -103,7 +105,7 @@ def _change(aws: Aws, stack: AccountStack, chosen: Mapping[str, str], *, yes: bo
     from fleet.account.change import AccountChange, change_server, expected_values, look_at_server, plan_stack
     from fleet.account.check import block_values
     from fleet.account.definition import deployments_file
-    from fleet.cli.control_plane import OUTPUT, give_order
+    from fleet.cli.control_plane import give_order
 
     url, definition = _api(), deployments_file()
     state, plan, unmended = plan_stack(aws, stack, chosen)
@@ -125,9 +127,9 @@ def _change(aws: Aws, stack: AccountStack, chosen: Mapping[str, str], *, yes: bo
         values = block_values(aws.region, state)
         wanted, idle = asyncio.run(look_at_server(url, values, definition))
         asyncio.run(change_server(url, wanted, values, definition))
-    has_plane = OUTPUT in state.outputs
+    has_plane = state.has_control_plane
     plane = give_order(aws, state.outputs, block_values(aws.region, state)) if has_plane else []
-    notes = [*plane, *_notes(url, idle, unmended, has_plane=has_plane)]
+    notes = [*plane, *_notes(url, idle, unmended, aws.region, state)]
     document: dict[str, Any] = {
         "region": aws.region,
         "stack": stack.name,
@@ -154,16 +156,24 @@ def _approve(changes: int, *, yes: bool) -> None:
     click.confirm("Change this?", abort=True, err=True)
 
 
-def _notes(url: str | None, idle: Sequence[str], unmended: Sequence[Finding], *, has_plane: bool) -> list[str]:
+def _notes(
+    url: str | None, idle: Sequence[str], unmended: Sequence[Finding], region: str, state: StackState
+) -> list[str]:
+    from fleet.account.commands import setup_command
+    from fleet.aws.commands import aws_command
+
+    again = setup_command(region, state.name)
+    delete = aws_command(region, "cloudformation", "delete-stack", "--stack-name", state.name)
     notes = [
         f"{one.what}: {one.detail}; {one.why}. CloudFormation offers no change that mends it: delete the stack, whose bucket "
-        "stays, and run `fleet setup` again"
+        f"stays (`{delete}`), and run `{again}` again"
         for one in unmended
     ]
-    if not url and not has_plane:  # a control plane makes them itself, at each boot
+    if not url and not state.has_control_plane:  # a control plane makes them itself, at each boot
+        plane = setup_command(region, state.name, "--param", "ControlPlane=running")
         notes.append(
-            "no Prefect API is configured, so pools, blocks and deployments were left: set PREFECT_API_URL (or use "
-            "`prefect cloud login`, or `fleet connect -- fleet setup`), then run `fleet setup` again"
+            "no Prefect API is configured, so pools, blocks and deployments were left: set PREFECT_API_URL (`prefect cloud login` "
+            f"does) and run `{again}` again, or add a control plane (docs/control-plane.md): `{plane}`"
         )
     notes += [
         f"no pool worker serves {pool}: start one where it has AWS credentials, `prefect worker start --pool {pool}`"

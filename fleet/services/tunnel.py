@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from fleet.aws.commands import aws_command
 from fleet.aws.failures import AwsRefused
 from fleet.aws.session import Aws
 from fleet.aws.sessions import PLUGIN, Session, close_session, find_tagged, open_session, plugin_command
@@ -47,6 +48,7 @@ class PluginMissing(FleetError):
 class NoAnswer(FleetError):
     """The tunnel is open and the server doesn't answer."""
 
+    region: str
     instance: str
     seconds: float
     said: str
@@ -55,13 +57,14 @@ class NoAnswer(FleetError):
         """One line: who, how long, what was said last, where to look."""
         return (
             f"the control plane {self.instance} doesn't answer after {self.seconds:.0f} s{f' ({self.said})' if self.said else ''}. "
-            f"It may still boot; its own words: `aws ec2 get-console-output --latest --output text --instance-id {self.instance}`"
+            f"It may still boot; its own words: `{_console(self.region, self.instance)}`"
         )
 
 
 class NoWorkers(FleetError):
     """The server answers and nobody takes its runs."""
 
+    region: str
     instance: str
     seconds: float
 
@@ -69,22 +72,28 @@ class NoWorkers(FleetError):
         """One line: where, how long, where to look."""
         return (
             f"the control plane {self.instance} answers, and after {self.seconds:.0f} s no pool worker asks for runs of the pool "
-            f"ec2; its own words: `aws ec2 get-console-output --latest --output text --instance-id {self.instance}`"
+            f"ec2; its own words: `{_console(self.region, self.instance)}`"
         )
 
 
 class AuthRefused(FleetError):
     """The server doesn't take the auth string that the account's parameter holds."""
 
+    region: str
     instance: str
 
     def message(self) -> str:
         """One line: who refuses, the likely cause, what helps."""
+        end = aws_command(self.region, "ec2", "terminate-instances", "--instance-ids", self.instance)
         return (
             f"the Prefect server of the control plane {self.instance} refuses the auth string in SSM, which was changed after the "
-            "server began. The next instance begins with the new one: "
-            f"`aws ec2 terminate-instances --instance-ids {self.instance}`"
+            "server began. The next instance begins with the new one; runs that are on their way lose the API: "
+            f"`{end}`"
         )
+
+
+def _console(region: str, instance: str) -> str:
+    return aws_command(region, "ec2", "get-console-output", "--latest", "--output", "text", "--instance-id", instance)
 
 
 class Plugin:
@@ -172,7 +181,7 @@ class Tunnel:
         while not self._kept.well():
             self.look()
             if time.monotonic() > until:
-                raise NoAnswer(instance=self._instance, seconds=OPEN_SECONDS, said=self._said)
+                raise NoAnswer(region=self._aws.region, instance=self._instance, seconds=OPEN_SECONDS, said=self._said)
             time.sleep(0.1)
         self._quiet = False
 
@@ -186,7 +195,7 @@ class Tunnel:
                 said = True
             self.look()
             if time.monotonic() > until:
-                raise NoWorkers(instance=self._instance, seconds=OPEN_SECONDS)
+                raise NoWorkers(region=self._aws.region, instance=self._instance, seconds=OPEN_SECONDS)
             time.sleep(1)
 
     def look(self) -> None:
@@ -216,7 +225,7 @@ class Tunnel:
         except urllib.error.HTTPError as error:
             error.close()
             if error.code == 401:
-                raise AuthRefused(instance=self._instance) from error
+                raise AuthRefused(region=self._aws.region, instance=self._instance) from error
             return False  # the pool isn't there yet
         except (OSError, ValueError):  # the tunnel is being replaced
             return False

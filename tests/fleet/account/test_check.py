@@ -139,7 +139,7 @@ def test_an_account_without_a_stack_lacks_it_and_is_told_what_makes_it(aws: Aws)
     absent = AccountStack(aws, "another", sleep=lambda _: None).state()
     found = check_account(aws, absent)[0]
     assert (found.what, found.status) == ("stack another in us-east-1", "missing")
-    assert "`fleet setup` makes it" in found.line()
+    assert "`fleet setup --stack another --region us-east-1` makes it" in found.line()
 
 
 def statement(sid: str, action: Any = "s3:GetObject") -> dict[str, Any]:

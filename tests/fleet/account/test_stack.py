@@ -177,8 +177,9 @@ def test_a_state_that_no_change_begins_from_says_what_helps(status: str, error: 
     fake = there()
     fake.status = status
     stack = stack_on(fake)
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=words) as stuck:
         stack.plan(stack.state(), {"LogDays": "7"})
+    assert str(stuck.value).endswith("run `fleet setup --region us-east-1` again")
     assert fake.asked == []
 
 

@@ -32,6 +32,8 @@ ACCOUNT = "123456789012"
 DEFAULT = "/inspect-fleet/worker-image"
 UNKNOWN = "ami-0123456789abcdef0"
 BUILD = f"fleet image build --region {REGION}"
+BUILD_X86 = f"fleet image build --architecture x86_64 --region {REGION}"
+BUILD_ARM = f"fleet image build --architecture arm64 --region {REGION}"
 X86 = ["c7i.4xlarge", "m5.large"]
 ARM = "c7g.large"
 
@@ -125,6 +127,7 @@ class Row:
     why: tuple[str, ...]
     """All of these are in the message."""
     types: tuple[str, ...] = tuple(X86)
+    build: str = BUILD
 
 
 ROWS = [
@@ -169,6 +172,7 @@ ROWS = [
         built_for_arm,
         AmiWrongArchitecture,
         ("its architecture is arm64", "c7i.4xlarge takes x86_64", "m5.large takes x86_64"),
+        build=BUILD_X86,
     ),
     Row(
         "wrong architecture for the first type",
@@ -176,6 +180,7 @@ ROWS = [
         AmiWrongArchitecture,
         ("its architecture is x86_64", "c7g.large takes arm64"),
         types=(ARM, *X86),
+        build=BUILD_ARM,
     ),
     Row(
         "wrong architecture for the last fallback",
@@ -183,6 +188,7 @@ ROWS = [
         AmiWrongArchitecture,
         ("its architecture is x86_64", "c7g.large takes arm64"),
         types=(*X86, ARM),
+        build=BUILD_ARM,
     ),
     Row(
         "wrong architecture for a type that takes two",
@@ -190,6 +196,7 @@ ROWS = [
         AmiWrongArchitecture,
         ("its architecture is arm64", "t2.micro takes i386 or x86_64"),
         types=("t2.micro",),
+        build=BUILD_X86,
     ),
 ]
 
@@ -208,7 +215,7 @@ def test_an_image_that_cannot_be_launched_is_refused(aws: Aws, x86: str, unique:
         with pytest.raises(row.error) as caught:
             check_image(aws, requested=requested, default_parameter=default, instance_types=row.types)
         message = str(caught.value)
-        for part in (f"worker image {label} refused in {REGION}: ", BUILD, *row.why):
+        for part in (f"worker image {label} refused in {REGION}: ", row.build, *row.why):
             assert part in message
         assert "\n" not in message
         assert (caught.value.ami, caught.value.region) == (ami, REGION)

@@ -280,6 +280,7 @@ def test_without_a_default_vpc_one_line_says_what_to_set(aws: Aws, vpcs: list[An
     with pytest.raises(NoDefaultVpc) as caught:
         look(aws, subnets=[], groups=[], instance_types=TYPES)
     assert str(caught.value).startswith(f"no network in {REGION}: {why}. Name subnets (`subnets` of")
+    assert str(caught.value).endswith(f"aws ec2 create-default-vpc --region {REGION}")
     assert "\n" not in str(caught.value)
 
 

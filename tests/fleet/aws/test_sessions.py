@@ -71,8 +71,9 @@ def test_the_newest_of_several_is_reached() -> None:
 
 
 def test_none_is_said_with_the_region_and_the_ways_out() -> None:
-    with pytest.raises(InstanceAbsent, match=r"in eu-west-1 has the tag the:tag.*--region"):
+    with pytest.raises(InstanceAbsent, match=r"in eu-west-1 has the tag the:tag.*--region") as absent:
         find_tagged(FakeAws().aws, "the:tag")
+    assert "`fleet setup --param ControlPlane=running --region eu-west-1`" in str(absent.value)
 
 
 def test_a_session_leads_to_the_instances_own_private_address() -> None:

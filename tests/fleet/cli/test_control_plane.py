@@ -7,9 +7,10 @@ import hashlib
 import boto3
 import pytest
 
+from fleet.account.stack import CONTROL_PLANE
 from fleet.aws.objects import bucket_and_key
 from fleet.aws.session import Aws
-from fleet.cli.control_plane import OUTPUT, give_order
+from fleet.cli.control_plane import give_order
 from fleet.pool.code import code_archive
 from fleet.services.control_plane import AUTH_PARAMETER, ORDER_PARAMETER, TAG, read_order
 from tests.fleet.aws.conftest import REGION, aws, aws_environment, boto, moto_endpoint
@@ -22,7 +23,7 @@ VOLUME = "vol-0123456789abcdef0"
 @pytest.fixture
 def outputs(aws: Aws) -> dict[str, str]:
     aws.s3.create_bucket(Bucket="plane")
-    return {"Bucket": "plane", "Prefix": "inspect-fleet", OUTPUT: VOLUME}
+    return {"Bucket": "plane", "Prefix": "inspect-fleet", CONTROL_PLANE: VOLUME}
 
 
 def auth_of(aws: Aws) -> str:
@@ -32,7 +33,7 @@ def auth_of(aws: Aws) -> str:
 def test_the_order_names_what_was_shipped_and_is_given_once(aws: Aws, outputs: dict[str, str]) -> None:
     """Done again nothing is changed, above all not the auth string that a server and its workers use; what is new is told."""
     (note,) = give_order(aws, outputs, {"bucket": "plane"})
-    assert "`fleet connect` leads to it" in note
+    assert f"`fleet connect --region {REGION}` leads to it" in note
     order = read_order(aws)
     assert (order.volume, order.account["api_auth_parameter"]) == (VOLUME, AUTH_PARAMETER)
     bucket, key = bucket_and_key(order.code)
@@ -55,6 +56,6 @@ def test_the_order_names_what_was_shipped_and_is_given_once(aws: Aws, outputs: d
     launched = ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1, TagSpecifications=tags)  # type: ignore[arg-type]
     instance = launched["Instances"][0]["InstanceId"]
     (note,) = give_order(aws, outputs, {"bucket": "plane", "subnets": ["subnet-1"]})
-    assert f"terminate-instances --region {REGION} --instance-ids {instance}" in note
+    assert f"`aws ec2 terminate-instances --instance-ids {instance} --region {REGION}`" in note
     assert read_order(aws).account["subnets"] == ["subnet-1"]
     assert auth_of(aws) == auth

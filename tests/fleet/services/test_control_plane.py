@@ -14,10 +14,11 @@ from typing import Any
 import httpx
 import pytest
 
+from fleet.account.stack import CONTROL_PLANE
 from fleet.account.template import template_text
 from fleet.aws.session import Aws
 from fleet.cache import cache_folder
-from fleet.cli.control_plane import OUTPUT, give_order
+from fleet.cli.control_plane import give_order
 from fleet.local import preset
 from fleet.local.disks import VOLUMES
 from fleet.local.faults import FaultKit
@@ -100,7 +101,7 @@ def prepare(host: Host) -> None:
     (data.parents[1] / "filesystem").write_text("ext4\n")
     templates(cache_folder()).copy_to(data / "prefect.db")
 
-    outputs = {"Bucket": preset.BUCKET, "Prefix": "inspect-fleet", OUTPUT: volume}
+    outputs = {"Bucket": preset.BUCKET, "Prefix": "inspect-fleet", CONTROL_PLANE: volume}
     account = {"region": preset.REGION, "bucket": preset.BUCKET, "instance_profile": preset.PROFILE}
     assert give_order(Aws(preset.REGION), outputs, account)
 

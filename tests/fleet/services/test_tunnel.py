@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 
 from fleet.aws.session import Aws
-from fleet.services.tunnel import AuthRefused, Tunnel, free_port
+from fleet.services.tunnel import AuthRefused, NoAnswer, NoWorkers, Tunnel, free_port
 from tests.session_manager_plugin import install
 
 AUTH = "fleet:the-auth-string"
@@ -73,6 +73,29 @@ def test_an_auth_string_that_was_changed_is_told_at_once(tunnel: Tunnel) -> None
     with pytest.raises(AuthRefused, match="refuses the auth string in SSM") as refused:
         tunnel.wait_for_workers("fleet:another")
     assert "another" not in str(refused.value).replace("another one", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "command"),
+    [
+        (
+            NoAnswer(region="eu-west-1", instance="i-1", seconds=300.0, said=""),
+            "aws ec2 get-console-output --latest --output text --instance-id i-1 --region eu-west-1",
+        ),
+        (
+            NoWorkers(region="eu-west-1", instance="i-1", seconds=300.0),
+            "aws ec2 get-console-output --latest --output text --instance-id i-1 --region eu-west-1",
+        ),
+        (
+            AuthRefused(region="eu-west-1", instance="i-1"),
+            "aws ec2 terminate-instances --instance-ids i-1 --region eu-west-1",
+        ),
+    ],
+    ids=["no answer", "no workers", "auth refused"],
+)
+def test_what_a_person_is_told_to_type_works_as_it_is_told(error: Exception, command: str) -> None:
+    """A shell's own region may be another one than `fleet connect --region` was given."""
+    assert f"`{command}`" in str(error)
 
 
 def test_a_port_that_is_taken_gives_way_to_a_free_one() -> None:
