@@ -28,8 +28,10 @@ ABSENT = "ValidationError"
 STUCK = frozenset({"CREATE_FAILED", "DELETE_FAILED", "ROLLBACK_COMPLETE", "ROLLBACK_FAILED"})
 """States that a stack only leaves by being deleted."""
 HALF_UPDATED = frozenset({"UPDATE_ROLLBACK_FAILED", "UPDATE_FAILED"})
-NOT_THERE = frozenset({"REVIEW_IN_PROGRESS", "DELETE_COMPLETE"})
-"""A name that was reserved by a change set which nobody executed, and one that was deleted."""
+RESERVED = "REVIEW_IN_PROGRESS"
+"""A name that a change set reserved which nobody has executed: there is no resource."""
+NOT_THERE = frozenset({RESERVED, "DELETE_COMPLETE"})
+"""That, and a stack that was deleted."""
 DONE = frozenset({"CREATE_COMPLETE", "UPDATE_COMPLETE"})
 CONTROL_PLANE = "ControlPlaneVolume"
 """Output that is there only where the stack has a control plane: its volume."""
@@ -146,6 +148,8 @@ class StackPlan:
     change_set: str = ""
     stack_id: str = ""
     creates: bool = False
+    reserves: bool = False
+    """The stack's name is there only since this change set was made."""
     resources: tuple[ResourceChange, ...] = ()
     parameters: tuple[str, ...] = ()
     """Lines: name, old and new value."""
@@ -224,7 +228,12 @@ class AccountStack:
             request["DeploymentMode"] = "REVERT_DRIFT"
         with calling("cloudformation", self._target):
             made = self.aws.cloudformation.create_change_set(**request)
-        unseen = StackPlan(change_set=made["Id"], stack_id=made["StackId"], creates=not now.exists)
+        unseen = StackPlan(
+            change_set=made["Id"],
+            stack_id=made["StackId"],
+            creates=not now.exists,
+            reserves=now.status != RESERVED and not now.exists,
+        )
         try:
             changes = self._described(made["Id"])
         except BaseException:  # interrupted too: nobody else knows of this change set
@@ -261,17 +270,27 @@ class AccountStack:
             self._sleep(POLL_SECONDS)
 
     def drop(self, plan: StackPlan) -> None:
-        """Delete a plan that nobody carries out; with it, the name that a first one reserved."""
+        """Delete a plan that nobody carries out; with it, the name that it reserved, unless somebody else goes on from there."""
         if plan.empty:
             return
         with calling("cloudformation", self._target):
             self.aws.cloudformation.delete_change_set(ChangeSetName=plan.change_set)
-            if plan.creates:
-                self.aws.cloudformation.delete_stack(StackName=plan.stack_id or self.name)
+            if plan.reserves and self._is_bare(plan):
+                self.aws.cloudformation.delete_stack(StackName=plan.stack_id)
 
     @property
     def _target(self) -> str:
         return f"stack {self.name} in {self.aws.region}"
+
+    def _is_bare(self, plan: StackPlan) -> bool:
+        """Whether a plan's stack is a name with nothing behind it: no resource, and no other's change set waiting."""
+        cloudformation = self.aws.cloudformation
+        found = cloudformation.describe_stacks(StackName=plan.stack_id)["Stacks"]
+        if not found or found[0]["StackStatus"] != RESERVED:
+            return False
+        pages = cloudformation.get_paginator("list_change_sets").paginate(StackName=plan.stack_id)
+        others = (one for page in pages for one in page["Summaries"] if one["ChangeSetId"] != plan.change_set)
+        return not any(others)
 
     def _template(self) -> str:
         with calling("cloudformation", self._target):

@@ -87,6 +87,13 @@ class FakeCloudFormation:
         self.asked.append("delete set")
         del self.sets[ChangeSetName]
 
+    def get_paginator(self, operation: str) -> FakeCloudFormation:
+        assert operation == "list_change_sets"
+        return self
+
+    def paginate(self, **_: Any) -> list[dict[str, Any]]:
+        return [{"Summaries": [{"ChangeSetId": name} for name in self.sets]}]
+
     def delete_stack(self, **_: Any) -> None:
         self.asked.append("delete stack")
         self.status = ""

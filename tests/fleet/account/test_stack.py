@@ -138,6 +138,32 @@ def test_a_plan_that_nobody_wants_leaves_nothing_behind() -> None:
     assert (fake.sets, fake.status) == ({}, "")
 
 
+def test_a_name_that_somebody_else_reserved_stays_with_their_change_set() -> None:
+    """Only its own change set goes, also where nobody has executed the other one yet."""
+    fake = FakeCloudFormation(changes=[ADD], status="REVIEW_IN_PROGRESS")
+    fake.sets["theirs"] = {}
+    stack = stack_on(fake)
+    stack.drop(stack.plan(stack.state(), {}))
+    assert (list(fake.sets), fake.status) == (["theirs"], "REVIEW_IN_PROGRESS")
+
+
+def test_a_name_on_which_somebody_else_went_on_stays() -> None:
+    """While this plan waited for a yes, another one was made on the same name, or carried out."""
+    fake = FakeCloudFormation(changes=[ADD])
+    stack = stack_on(fake)
+    plan = stack.plan(stack.state(), {})
+    fake.sets["theirs"] = {}
+    stack.drop(plan)
+    assert (list(fake.sets), fake.status) == (["theirs"], "REVIEW_IN_PROGRESS")
+
+    done = FakeCloudFormation(changes=[ADD])
+    stack = stack_on(done)
+    plan = stack.plan(stack.state(), {})
+    done.status = "CREATE_IN_PROGRESS"
+    stack.drop(plan)
+    assert (done.sets, done.status) == ({}, "CREATE_IN_PROGRESS")
+
+
 def test_a_failed_change_names_the_resource_that_failed_first() -> None:
     """Newest first, the events end with everything that was cancelled for it; those of the change before count no more."""
 
