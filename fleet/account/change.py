@@ -46,6 +46,8 @@ class AccountChange:
     server: tuple[Difference, ...]
     unmended: tuple[Finding, ...] = ()
     """What is missing in the account, and CloudFormation doesn't make again."""
+    warnings: tuple[str, ...] = ()
+    """What a person should know before the yes: what it does to evals that run, and to a control plane's history."""
 
     @property
     def empty(self) -> bool:

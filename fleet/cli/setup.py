@@ -104,7 +104,9 @@ def _check(aws: Aws, stack: AccountStack, *, as_json: bool) -> int:
 def _change(aws: Aws, stack: AccountStack, chosen: Mapping[str, str], *, yes: bool, as_json: bool) -> int:
     from fleet.account.change import AccountChange, change_server, expected_values, look_at_server, plan_stack
     from fleet.account.check import block_values
+    from fleet.account.consequences import consequences
     from fleet.account.definition import deployments_file
+    from fleet.account.stack import wanted_parameters
     from fleet.cli.control_plane import give_order
 
     url, definition = _api(), deployments_file()
@@ -113,7 +115,8 @@ def _change(aws: Aws, stack: AccountStack, chosen: Mapping[str, str], *, yes: bo
     try:
         values = expected_values(aws, state, chosen)
         wanted, idle = asyncio.run(look_at_server(url, values, definition)) if url else ((), [])
-        change = AccountChange(state, plan, wanted, tuple(unmended))
+        warnings = consequences(state.parameters, wanted_parameters(state, chosen), plan.resources)
+        change = AccountChange(state, plan, wanted, tuple(unmended), warnings)
         if not change.empty:
             _show(change, to_stderr=as_json)
             _approve(len(change.lines()), yes=yes)
@@ -137,6 +140,7 @@ def _change(aws: Aws, stack: AccountStack, chosen: Mapping[str, str], *, yes: bo
         "outputs": dict(state.outputs),
         "changed": not change.empty,
         "changes": change.lines(),
+        "warnings": list(change.warnings),
         "notes": notes,
     }
     _tell(document, as_json=as_json)
@@ -146,6 +150,8 @@ def _change(aws: Aws, stack: AccountStack, chosen: Mapping[str, str], *, yes: bo
 def _show(change: AccountChange, *, to_stderr: bool) -> None:
     for line in change.lines():
         click.echo(line, err=to_stderr)
+    for warning in change.warnings:
+        click.echo(f"! {warning}", err=to_stderr)
 
 
 def _approve(changes: int, *, yes: bool) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from fleet.account.template import parameter_defaults, template_text
 from fleet.cli.main import code_of, fleet
 from fleet.local import preset
 from tests.fleet.account.fake_cloudformation import FakeCloudFormation
@@ -103,6 +104,34 @@ def test_a_stack_whose_creation_failed_is_one_line_with_the_way_out(run: Any, mo
     assert code == 1
     assert len(err.splitlines()) == 1
     assert "aws cloudformation delete-stack --stack-name inspect-fleet --region us-east-1" in err
+
+
+def test_what_a_change_does_to_a_control_plane_that_runs_is_said_before_anybody_is_asked(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = {
+        "ResourceChange": {
+            "Action": "Modify",
+            "LogicalResourceId": "ControlPlaneTemplate",
+            "ResourceType": "AWS::EC2::LaunchTemplate",
+            "Details": [{"Target": {"Attribute": "Properties", "Name": "LaunchTemplateData"}}],
+        }
+    }
+    fake = FakeCloudFormation(
+        status="CREATE_COMPLETE",
+        parameters=dict(parameter_defaults()) | {"ControlPlane": "running"},
+        template=template_text(),
+        changes=[changed],
+    )
+    monkeypatch.setattr("fleet.aws.session.Aws.cloudformation", property(lambda _: fake))
+    monkeypatch.setattr("fleet.account.stack.POLL_SECONDS", 0.0)
+    code, out, _ = run("--param", "ControlPlaneInstanceType=t3.medium")
+    assert (code, "execute" in fake.asked) == (2, False)
+    assert [line.partition(".")[0] for line in out.splitlines() if line.startswith("! ")] == [
+        "! The control plane is replaced at once: its instance ends, and the next one serves some minutes later, at another "
+        "private address",
+        "! The history of runs stays: it is on a volume of its own, from which the next instance goes on",
+    ]
 
 
 def test_a_prefect_api_that_does_not_answer_is_one_line_and_leaves_no_change_set(
