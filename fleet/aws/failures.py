@@ -11,15 +11,17 @@ A failure is classed by its code alone, never by its text. botocore's own errors
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
 
 from fleet.errors import FleetError
 
 if TYPE_CHECKING:
-    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.exceptions import ClientError
 
 THROTTLED = frozenset(
     {
@@ -91,6 +93,7 @@ NO_ANSWER = frozenset(
         "IncompleteReadError",
         "ProxyConnectionError",
         "ReadTimeoutError",
+        "ResponseParserError",  # an answer, but none of AWS's: a proxy's page. AWS may have done what was asked
         "ResponseStreamingError",
         "SSLError",
     }
@@ -134,13 +137,11 @@ class CredentialsBad(AwsRefused):
 
 
 class Unreachable(AwsRefused):
-    """No answer from AWS: network, region name or endpoint address."""
+    """No answer from AWS: network, region name, endpoint address, or a proxy that answers in its place."""
 
 
-def refused(
-    error: ClientError | BotoCoreError, *, service: str, target: str = "", why: str | None = None
-) -> AwsRefused:
-    """The error of this family that `error` is, not raised yet. `why` stands in for AWS's own words."""
+def refused(error: Exception, *, service: str, target: str = "", why: str | None = None) -> AwsRefused:
+    """The error of this family that `error` is, one of `botocore_errors`, not raised yet. `why` stands in for AWS's own words."""
     from botocore.exceptions import ClientError
 
     if isinstance(error, ClientError):
@@ -148,8 +149,7 @@ def refused(
         text = error.response.get("Error", {}).get("Message", "")
     else:
         code, operation = _name_of(error), ""
-        # A refused argument is quoted with its value, which may be a secret.
-        text = "an argument isn't what the API takes" if code == "ParamValidationError" else str(error)
+        text = _UNQUOTED.get(code, str(error))
     kind = _KIND.get(code, AwsRefused)
     return kind(
         service=service, operation=operation, code=code, target=target, why=one_line(text) if why is None else why
@@ -159,12 +159,34 @@ def refused(
 @contextmanager
 def calling(service: str, target: str = "") -> Iterator[None]:
     """Around calls of one service: whatever botocore raises inside leaves as an `AwsRefused` about `target`."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
     try:
         yield
-    except (ClientError, BotoCoreError) as error:
+    except botocore_errors() as error:
         raise refused(error, service=service, target=target) from error
+
+
+def botocore_errors() -> tuple[type[Exception], ...]:
+    """What botocore raises for a call that failed. The last one isn't of its own family: an answer that can't be read."""
+    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.parsers import ResponseParserError
+
+    return ClientError, BotoCoreError, ResponseParserError
+
+
+def refuse_what_is_no_json(response_dict: Mapping[str, Any], **_: object) -> None:
+    """To be registered with a client's `before-parse`: botocore takes a page of HTML for a JSON answer in which all is left out.
+
+    ResponseParserError. An answer that says of itself that it failed is classed by its status.
+    """
+    from botocore.parsers import ResponseParserError
+
+    body = response_dict["body"]
+    if response_dict["status_code"] >= HTTPStatus.MULTIPLE_CHOICES or not isinstance(body, bytes) or not body:
+        return
+    try:
+        json.loads(body)
+    except ValueError:
+        raise ResponseParserError("no JSON") from None
 
 
 def code_of(error: ClientError) -> str:
@@ -180,7 +202,14 @@ _KIND: dict[str, type[AwsRefused]] = {
 }
 
 
-def _name_of(error: BotoCoreError) -> str:
+_UNQUOTED = {
+    # A refused argument is quoted with its value, which may be a secret; an answer with the whole page.
+    "ParamValidationError": "an argument isn't what the API takes",
+    "ResponseParserError": "the answer isn't one of AWS's: does a proxy stand between?",
+}
+
+
+def _name_of(error: Exception) -> str:
     """The class of a botocore error; of its nearest ancestor that one of the sets names, if one does."""
     names = [kind.__name__ for kind in type(error).__mro__]
     return next((name for name in names if name in _KIND), names[0])

@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from fleet.aws.batches import in_one, refused_of
 from fleet.aws.failures import (
     BAD_CREDENTIALS,
     DENIED,
     THROTTLED,
     AwsRefused,
     Unreachable,
+    botocore_errors,
     calling,
     code_of,
     refused,
@@ -150,11 +152,12 @@ class Parameters:
         return values
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete these parameters; absent ones are success."""
+        """Delete these parameters; absent ones are success. AwsRefused names those that are left; the others are gone."""
+        refusals: dict[str, AwsRefused] = {}
         for start in range(0, len(names), NAMES_A_CALL):
-            some = list(names[start : start + NAMES_A_CALL])
-            with calling("ssm", ", ".join(some)):
-                self.aws.ssm.delete_parameters(Names=some)
+            refusals |= refused_of(names[start : start + NAMES_A_CALL], self._delete)
+        if refusals:
+            raise in_one(refusals)
 
     def find(self, path: str) -> list[str]:
         """The names of all parameters below `path`, at any depth; no value is read."""
@@ -164,6 +167,10 @@ class Parameters:
                 PaginationConfig={"PageSize": 50},
             )
             return [found["Name"] for page in pages for found in page["Parameters"]]
+
+    def _delete(self, names: Sequence[str]) -> None:
+        with calling("ssm", ", ".join(names)):
+            self.aws.ssm.delete_parameters(Names=list(names))
 
     def _deleted(self, name: str) -> AwsRefused | None:
         """Delete one; the refusal, if SSM refuses."""
@@ -175,7 +182,7 @@ class Parameters:
 
     def _put(self, name: str, text: str, tier: Tier, labels: list[TagTypeDef]) -> AwsRefused | None:
         """Write once; the refusal, if SSM refuses. Raised here it would carry SSM's own error, which may hold the value."""
-        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.exceptions import ClientError
 
         try:
             ssm = self.aws.ssm_once
@@ -186,6 +193,6 @@ class Parameters:
             return refused(
                 error, service="ssm", target=name, why=None if quotable else "(SSM's words may repeat the value)"
             )
-        except BotoCoreError as error:
+        except botocore_errors() as error:
             return refused(error, service="ssm", target=name)
         return None

@@ -10,8 +10,11 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from fleet.aws.failures import refuse_what_is_no_json
+
 if TYPE_CHECKING:
     import boto3
+    from botocore.client import BaseClient
     from botocore.config import Config
     from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_ec2 import EC2Client
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
     Make = Callable[[boto3.Session, Config], "Client"]
 
-Client = TypeVar("Client")
+Client = TypeVar("Client", bound="BaseClient")
 
 CONNECTIONS = 64
 """Connections a client keeps: above the threads of one worker, so that no thread waits for another's call."""
@@ -131,5 +134,7 @@ class Aws:
                     connect_timeout=min(patience, 10),
                     read_timeout=patience,
                 )
-                self._clients[name] = make(self._session, config)
+                self._clients[name] = client = make(self._session, config)
+                if client.meta.service_model.resolved_protocol == "json":
+                    client.meta.events.register("before-parse", refuse_what_is_no_json)
             return cast("Client", self._clients[name])

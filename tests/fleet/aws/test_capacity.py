@@ -35,6 +35,7 @@ ANSWERS = [
     ("Unavailable", Next.SAME_LATER),
     ("503", Next.SAME_LATER),
     ("ReadTimeoutError", Next.SAME_LATER),
+    ("ResponseParserError", Next.SAME_LATER),
     ("InvalidLaunchTemplateName.NotFoundException", Next.SAME_LATER),
     ("InvalidGroup.NotFound", Next.SAME_LATER),
     ("UnauthorizedOperation", Next.STOP),

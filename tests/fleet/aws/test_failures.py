@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
 import pytest
 from botocore.exceptions import (
     BotoCoreError,
@@ -76,6 +80,50 @@ def test_a_dead_endpoint_is_unreachable(aws_environment: None, monkeypatch: pyte
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     with pytest.raises(Unreachable, match="ec2"), calling("ec2"):
         Aws("us-east-1").ec2_once.describe_regions()
+
+
+@pytest.fixture
+def page(aws_environment: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Something between us and AWS that answers whatever is asked with a page of its own, and says that all is well."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html><body><p>Accept our terms & log in: secret-page<br></body></html>")
+
+        do_GET = do_PUT = do_POST  # noqa: N815  the library's names
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_address[1]}")
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+CALLS: list[tuple[str, Callable[[Aws], object]]] = [
+    ("ec2", lambda aws: aws.ec2_once.describe_regions()),
+    ("ssm", lambda aws: aws.ssm.put_parameter(Name="n", Value="v", Type="String")),
+    ("sqs", lambda aws: aws.sqs.send_message(QueueUrl="http://127.0.0.1/1/q", MessageBody="m")),
+    ("sts", lambda aws: aws.sts.get_caller_identity()),
+]
+
+
+@pytest.mark.parametrize("call", [call for _, call in CALLS], ids=[name for name, _ in CALLS])
+def test_an_answer_that_is_none_of_aws_s_is_none(page: None, call: Callable[[Aws], object]) -> None:
+    """A JSON service's would be taken for an answer that leaves all out: a secret would count as written."""
+    with pytest.raises(Unreachable) as caught, calling("a service"):
+        call(Aws("us-east-1"))
+    assert caught.value.code == "ResponseParserError"
+    assert "proxy" in str(caught.value)
+    assert "secret-page" not in str(caught.value)
 
 
 def test_the_message_is_one_line_with_call_target_code_and_reason() -> None:

@@ -17,6 +17,7 @@ from fleet.aws.instances import LAUNCH_TAG, Instance, Instances, LaunchOrder, Te
 from fleet.aws.search import Ask
 from fleet.aws.session import Aws
 from tests.fleet.aws.conftest import REGION, fail
+from tests.fleet.aws.ec2 import Clock
 
 ORDER = LaunchOrder(
     attempt="group-1",
@@ -185,3 +186,20 @@ def test_a_launch_asks_once_even_where_capacity_is_answered_as_a_server_error(aw
     anyio.run(Hunt(Launches(aws), order, places, [member]).run)
     assert isinstance(member.error, NoCapacity)
     assert len(sent) == 2
+
+
+def test_a_launch_whose_answer_cannot_be_read_leaves_no_instance_that_nobody_has(aws: Aws, order: LaunchOrder) -> None:
+    """EC2 did launch, and something on the way put a page of its own in place of the answer."""
+    pages = iter([b"<html><br></html>"])
+
+    def replace_answer(response_dict: dict[str, object], **_: object) -> None:
+        response_dict["body"] = next(pages, response_dict["body"])
+
+    aws.ec2_once.meta.events.register("before-parse.ec2.RunInstances", replace_answer)
+    member, clock = Member("attempt", {}), Clock()
+    places = [Candidate("t3.micro", None, "on-demand")]
+    anyio.run(Hunt(Launches(aws), order, places, [member], clock=clock, sleep=clock.sleep).run)
+    assert member.instance is not None
+    found = Instances(aws).find({LAUNCH_TAG: order.attempt})
+    assert len(found) == 2  # plain moto knows no tokens
+    assert [each.id for each in found if not each.leaving] == [member.instance.id]

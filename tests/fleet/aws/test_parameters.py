@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ReadTimeoutError
 
 from fleet.aws.failures import AwsRefused, CredentialsBad, Denied, Throttled
@@ -119,6 +120,15 @@ def test_a_write_whose_answer_was_lost_is_no_failure(parameters: Parameters, nam
     parameters.put_secret(name, VALUES, TAGS)
     assert parameters.get_secret(name) == VALUES
     assert tags_of(parameters.aws, name) == TAGS
+
+
+def test_a_write_that_something_else_answered_in_ssms_place_is_made_again(parameters: Parameters, name: str) -> None:
+    page: Any = AWSResponse("", 200, {}, None)
+    page._content = b"<html>Log in</html>"
+    pages = iter([page])
+    parameters.aws.ssm_once.meta.events.register("before-send.ssm.PutParameter", lambda **_: next(pages, None))
+    parameters.put_secret(name, VALUES, TAGS)
+    assert parameters.get_secret(name) == VALUES
 
 
 def test_every_try_of_a_write_waits_for_a_turn(parameters: Parameters, name: str) -> None:
@@ -376,3 +386,13 @@ def test_silence_ends_with_its_block_and_spares_warnings_and_other_threads(caplo
             other.submit(log.debug, "elsewhere").result()
     log.debug("after")
     assert [record.message for record in caplog.records] == ["warned", "elsewhere", "after"]
+
+
+def test_one_that_may_not_be_deleted_is_named_and_the_others_go(parameters: Parameters, name: str) -> None:
+    for one in (names := [f"{name}/{n}" for n in range(12)]):
+        parameters.aws.ssm.put_parameter(Name=one, Value="x", Type="String")
+    fail(parameters.aws.ssm, "DeleteParameters", "AccessDeniedException", "not this one", about=f"{name}/3")
+    with pytest.raises(Denied) as caught:
+        parameters.delete(names)
+    assert str(caught.value) == f"ssm DeleteParameters of {name}/3 failed: AccessDeniedException: not this one"
+    assert parameters.find(name) == [f"{name}/3"]
