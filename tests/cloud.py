@@ -74,7 +74,7 @@ class CloudUnderTest:
             aws_secret_access_key="tests",
         )
 
-    def prefect(self, path: str, body: dict[str, Any] | None = None) -> Any:
+    def prefect(self, path: str, body: dict[str, Any] | list[Any] | None = None) -> Any:
         """The server's answer: a POST with a body, else a GET."""
         with httpx.Client(base_url=f"{self.local.prefect_api}/", timeout=30) as client:
             answer = client.get(path) if body is None else client.post(path, json=body)

@@ -67,23 +67,24 @@ def deploy(definition: Path, names: Sequence[str]) -> None:
         raise DeploymentRefused(names=tuple(names), why=lines[-1].strip() if lines else f"exit code {done.returncode}")
 
 
-async def active_schedules(client: PrefectClient, one: Mapping[str, Any]) -> set[str]:
-    """Slugs of a deployment's schedules that are switched on; none where there is no deployment."""
+async def schedule_switches(client: PrefectClient, one: Mapping[str, Any]) -> dict[str, bool]:
+    """Whether each schedule of a deployment is switched on, by its slug; none where there is no deployment."""
     try:
         found = await client.read_deployment_by_name(full_name(one))
     except ObjectNotFound:
-        return set()
-    return {schedule.slug for schedule in found.schedules if schedule.active and schedule.slug}
+        return {}
+    return {schedule.slug: schedule.active for schedule in found.schedules if schedule.slug}
 
 
-async def switch_on(client: PrefectClient, one: Mapping[str, Any], slugs: set[str]) -> None:
-    """Switch schedules on again that a deploy set back."""
-    if not slugs:
+async def switch(client: PrefectClient, one: Mapping[str, Any], wanted: Mapping[str, bool]) -> None:
+    """Switch schedules on or off again that a deploy set back; those that aren't named stay as they are."""
+    if not wanted:
         return
     found = await client.read_deployment_by_name(full_name(one))
     for schedule in found.schedules:
-        if schedule.slug in slugs and not schedule.active:
-            await client.update_deployment_schedule(found.id, schedule.id, active=True)
+        active = wanted.get(schedule.slug or "", schedule.active)
+        if active != schedule.active:
+            await client.update_deployment_schedule(found.id, schedule.id, active=active)
 
 
 def _flow(one: Mapping[str, Any]) -> Any:

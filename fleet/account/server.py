@@ -1,4 +1,4 @@
-"""What a Prefect server needs before a run: work pools, block types, the account's block, deployments.
+"""What a Prefect server needs before a run: work pools, block types, the account's block, deployments, an automation.
 
 `differences` looks and changes nothing; `bring_up` makes what they name. Both serve `fleet setup`, on a person's server, and the
 local cloud on its own. Rooms above this one (blocks, flows) are imported by name, as Prefect itself does it.
@@ -18,7 +18,7 @@ from prefect.client.schemas.objects import WorkerStatus
 from prefect.exceptions import ObjectNotFound
 from prefect.workers.process import ProcessWorker
 
-from fleet.account import deployments
+from fleet.account import deployments, heartbeat
 from fleet.account.definition import wanted_deployments
 from fleet.pool.setup import PoolTypeMismatch, base_job_template, ensure_pool
 from fleet.pool.worker import EC2Worker
@@ -35,13 +35,14 @@ BLOCK_ROOMS = ("blocks.account", "blocks.secrets", "blocks.scheduled_eval")
 
 ACCOUNT_BLOCK = ("fleet-account", "default")
 
-Kind = Literal["work pool", "block type", "block", "deployment"]
+Kind = Literal["work pool", "block type", "block", "deployment", "automation"]
 
 MATTERS: Mapping[Kind, str] = {
     "work pool": "no run can be sent to it",
     "block type": "its form is missing from the UI, or an old one",
     "block": "runs don't know which bucket, profile and network are theirs",
     "deployment": "it can't be started from the UI, by schedule, or at its present form",
+    "automation": "a run whose process was killed is shown as Running for ever",
 }
 
 
@@ -80,6 +81,8 @@ async def differences(client: PrefectClient, account: Mapping[str, Any], definit
         differing = await deployments.difference(client, one)
         if differing is not None:
             found.append(Difference("deployment", deployments.full_name(one), differing))
+    if (differing := await heartbeat.difference(client)) is not None:
+        found.append(Difference("automation", heartbeat.NAME, differing))
     return [one for one in found if one is not None]
 
 
@@ -99,10 +102,12 @@ async def bring_up(
         await _save_account(client, account)
     chosen = [one for one in wanted_deployments(definition) if ("deployment", deployments.full_name(one)) in named]
     if chosen:
-        on = [(one, await deployments.active_schedules(client, one)) for one in chosen]
+        switches = [(one, await deployments.schedule_switches(client, one)) for one in chosen]
         deployments.deploy(definition, [one["name"] for one in chosen])
-        for one, slugs in on:
-            await deployments.switch_on(client, one, slugs)
+        for one, before in switches:
+            await deployments.switch(client, one, before)
+    if ("automation", heartbeat.NAME) in named:
+        await heartbeat.ensure(client)
 
 
 async def idle_pools(client: PrefectClient) -> list[str]:
