@@ -170,6 +170,18 @@ class Objects:
             for found in page.get("Contents", []):
                 yield StoredObject(key=found["Key"], size=found["Size"], etag=found["ETag"].strip('"'))
 
+    def folders(self, prefix: str) -> tuple[str, ...]:
+        """The names of the folders right under `prefix` (which ends with a slash), whatever lies in them."""
+        with calling("s3", self.uri(prefix)):
+            pages = self.aws.s3.get_paginator("list_objects_v2").paginate(
+                Bucket=self.bucket, Prefix=prefix, Delimiter="/"
+            )
+            return tuple(
+                found["Prefix"].removeprefix(prefix).rstrip("/")
+                for page in pages
+                for found in page.get("CommonPrefixes", [])
+            )
+
     def exists(self, key: str) -> bool:
         """Whether an object lies at `key`."""
         return self._put_at(key) is not None

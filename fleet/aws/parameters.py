@@ -7,6 +7,7 @@ sizes, SSM's own words only where they can't repeat the value, and botocore's de
 
 from __future__ import annotations
 
+import datetime
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -167,6 +168,18 @@ class Parameters:
                 PaginationConfig={"PageSize": 50},
             )
             return [found["Name"] for page in pages for found in page["Parameters"]]
+
+    def tagged(self, path: str, tag: str, value: str) -> dict[str, datetime.datetime]:
+        """The parameters below `path` with this tag, by name, and when each was written; no value is read."""
+        with calling("ssm", f"{path}/*"):
+            pages = self.aws.ssm.get_paginator("describe_parameters").paginate(
+                ParameterFilters=[
+                    {"Key": "Path", "Option": "Recursive", "Values": [path]},
+                    {"Key": f"tag:{tag}", "Values": [value]},
+                ],
+                PaginationConfig={"PageSize": 50},
+            )
+            return {found["Name"]: found["LastModifiedDate"] for page in pages for found in page["Parameters"]}
 
     def _delete(self, names: Sequence[str]) -> None:
         with calling("ssm", ", ".join(names)):

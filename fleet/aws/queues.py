@@ -183,6 +183,11 @@ class Queues:
         """The queue's tags."""
         return self._when_known(url, lambda: self.aws.sqs.list_queue_tags(QueueUrl=url)).get("Tags", {})
 
+    def tag(self, url: str, tags: Mapping[str, str]) -> None:
+        """Put these tags on the queue, beside those that it has."""
+        with self._asking(url):
+            self.aws.sqs.tag_queue(QueueUrl=url, Tags=dict(tags))
+
     def depth(self, url: str) -> Depth:
         """How many messages there are, about."""
         found = self._attributes(

@@ -13,8 +13,8 @@ from typing import Any
 
 from prefect.client.orchestration import PrefectClient, get_client
 
-from fleet.account.definition import deployments_file
-from fleet.account.deployments import DeploymentRefused
+from fleet.account.definition import deployments_file, wanted_deployments
+from fleet.account.deployments import DeploymentRefused, full_name, schedule_switches, switch
 from fleet.account.server import bring_up, differences
 from fleet.local import preset
 
@@ -29,9 +29,17 @@ ACCOUNT: Mapping[str, Any] = {
 
 
 async def prepare(client: PrefectClient) -> None:
-    """Make pools, block types, the account's block and the deployments."""
+    """Make pools, block types, the account's block, the automation and the deployments.
+
+    Schedules that are new sleep: what a local cloud holds ends with it, and a person who looks at its UI sees their own runs.
+    """
     definition = deployments_file()
-    await bring_up(client, await differences(client, ACCOUNT, definition), ACCOUNT, definition)
+    wanted = await differences(client, ACCOUNT, definition)
+    new = {one.name for one in wanted if one.kind == "deployment" and one.missing}
+    await bring_up(client, wanted, ACCOUNT, definition)
+    for one in wanted_deployments(definition):
+        if full_name(one) in new:
+            await switch(client, one, dict.fromkeys(await schedule_switches(client, one), False))
 
 
 def main(_: Sequence[str]) -> None:

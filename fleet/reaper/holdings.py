@@ -1,0 +1,231 @@
+"""What one deployment holds in AWS: all of it listed by our tags, and each thing marked, removed and looked for again.
+
+A thing without our tags isn't listed, so that nothing here can touch it. Only what carries the tag of a run or of a work pool
+counts; a queue's name and a parameter's path only say where to look. Locks lie under the deployment's own prefix.
+
+The order of a look is part of its meaning: a run takes its locks before it makes anything, so that locks are read last. What is
+seen of a run that lives then has a lock that is seen too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+from fleet.aws.failures import Denied
+from fleet.aws.instances import Instances
+from fleet.aws.objects import ObjectAbsent
+from fleet.aws.queues import QueueGone
+from fleet.aws.remains import Remains, Remnant
+from fleet.evals.documents import EvalId
+from fleet.evals.lock import HOLD_S, LockDocument
+from fleet.evals.preparation import OWNER_TAG, RUN_TAG
+from fleet.evals.site import Site
+from fleet.pool.order import FLOW_RUN_TAG, POOL_TAG
+from fleet.reaper.things import MARK_TAG, NO_MARK, Kind, Thing, mark_of, read_mark
+from fleet.wire import DocumentRefused
+
+QUEUE_PREFIX = "inspect-fleet-"
+A_RUN = "00000000-0000-0000-0000-000000000000"
+"""As long as any flow run's id; the key of a later attempt goes on after it."""
+AT_ONCE = 16
+"""Reads of S3 at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look at everything."""
+
+    things: tuple[Thing, ...]
+    unseen: tuple[str, ...] = ()
+    """What this identity may not look at, and the deployment can live without knowing."""
+
+    def locks(self, run: str) -> list[Thing]:
+        """The locks that name this run."""
+        return [thing for thing in self.things if thing.kind == "lock" and thing.run == run]
+
+
+class Holdings(Protocol):
+    """What a deployment holds (`AwsHoldings`, or a fake)."""
+
+    def look(self) -> Seen:
+        """Everything there is now. AwsRefused: it can't be seen, so that nothing can be decided."""
+
+    def mark(self, thing: Thing, moment: float | None) -> None:
+        """Write down since when it is nobody's; None: it has an owner after all."""
+
+    def remove(self, thing: Thing) -> None:
+        """Ask for its end; an absent one is success."""
+
+    def gone(self, thing: Thing) -> bool:
+        """Whether it isn't there any more, or can't be kept from going."""
+
+    def lock_of(self, thing: Thing) -> Thing | None:
+        """A lock as it is now; None: it was released."""
+
+
+class AwsHoldings:
+    """Of one bucket, in the fleet regions of these sites; the locks count as the first one's."""
+
+    def __init__(self, sites: Sequence[Site]) -> None:
+        self._sites = {site.region: site for site in sites}
+        self._home = sites[0]
+
+    def look(self) -> Seen:
+        """Everything there is now. AwsRefused."""
+        things: list[Thing] = []
+        unseen: list[str] = []
+        for site in self._sites.values():
+            things += _instances(site)
+            things += _queues(site)
+            things += _parameters(site)
+            found, blind = _remains(site)
+            things += found
+            unseen += blind
+        things += _locks(self._home)
+        return Seen(tuple(things), tuple(unseen))
+
+    def mark(self, thing: Thing, moment: float | None) -> None:
+        """Tag an instance or a queue. AwsRefused."""
+        site, tags = self._sites[thing.region], {MARK_TAG: NO_MARK if moment is None else mark_of(moment)}
+        if thing.kind == "instance":
+            Instances(site.aws).tag(thing.id, tags)
+        else:
+            site.queues.tag(thing.id, tags)
+
+    def remove(self, thing: Thing) -> None:
+        """Ask for the end of a thing; an absent one is success. AwsRefused."""
+        site = self._sites[thing.region]
+        match thing.kind:
+            case "instance":
+                Instances(site.aws).terminate([thing.id])
+            case "queue":
+                site.queues.delete(thing.id)
+            case "parameter":
+                site.parameters.delete([thing.id])
+            case "volume":
+                Remains(site.aws).delete_volume(thing.id)
+            case "launch template":
+                Remains(site.aws).delete_template(thing.id)
+            case "lock":
+                self._home.objects.delete_if(thing.id, thing.etag)
+
+    def gone(self, thing: Thing) -> bool:
+        """Look again. AwsRefused."""
+        site = self._sites[thing.region]
+        match thing.kind:
+            case "instance":
+                instance = Instances(site.aws).get(thing.id)
+                return instance is None or instance.leaving
+            case "queue":
+                try:
+                    site.queues.tags(thing.id)
+                except QueueGone:
+                    return True
+                return False
+            case "parameter":
+                return thing.id not in site.parameters.tagged(site.parameter_path, RUN_TAG, thing.run)
+            case "volume":
+                return all(found.id != thing.id for found in Remains(site.aws).volumes(POOL_TAG))
+            case "launch template":
+                return all(found.id != thing.id for found in Remains(site.aws).templates(POOL_TAG))
+            case "lock":
+                now = self.lock_of(thing)
+                return now is None or now.run != thing.run  # another run's by now
+
+    def lock_of(self, thing: Thing) -> Thing | None:
+        """A lock as it is now; None: it was released. AwsRefused."""
+        return _lock(self._home, thing.id)
+
+
+def _instances(site: Site) -> Iterator[Thing]:
+    for found in Instances(site.aws).find({POOL_TAG: "*"}):
+        if not found.leaving:
+            yield Thing(
+                "instance",
+                found.id,
+                site.region,
+                run=found.tags.get(RUN_TAG, ""),
+                flow_run=found.tags.get(FLOW_RUN_TAG, ""),
+                pool=found.tags.get(POOL_TAG, ""),
+                owner=found.tags.get(OWNER_TAG, ""),
+                detail=f"{found.market} {found.instance_type}, {found.state}",
+                born=found.launched_at.timestamp(),
+                marked=read_mark(found.tags.get(MARK_TAG)),
+            )
+
+
+def _queues(site: Site) -> Iterator[Thing]:
+    for url in site.queues.find(QUEUE_PREFIX):
+        try:
+            tags = site.queues.tags(url)
+        except QueueGone:  # SQS lists a deleted queue for another minute
+            continue
+        if tags.get(RUN_TAG):
+            yield Thing(
+                "queue",
+                url,
+                site.region,
+                run=tags[RUN_TAG],
+                owner=tags.get(OWNER_TAG, ""),
+                marked=read_mark(tags.get(MARK_TAG)),
+            )
+
+
+def _parameters(site: Site) -> Iterator[Thing]:
+    """A path names a run's attempt, and the tag has the last word: only the parameters that carry it are the run's."""
+    path = site.parameter_path
+    keys = {name.removeprefix(f"{path}/").partition("/")[0] for name in site.parameters.find(path)}
+    for run in sorted({key[: len(A_RUN)] for key in keys if len(key) >= len(A_RUN)}):
+        for name, written in site.parameters.tagged(path, RUN_TAG, run).items():
+            yield Thing("parameter", name, site.region, run=run, born=written.timestamp())
+
+
+def _remains(site: Site) -> tuple[list[Thing], list[str]]:
+    """Volumes and launch templates, and what this identity may not look at of them: they cost little, and nothing hangs on them."""
+    remains = Remains(site.aws)
+    looks: dict[Kind, Callable[[str], list[Remnant]]] = {
+        "volume": remains.volumes,
+        "launch template": remains.templates,
+    }
+    things: list[Thing] = []
+    unseen: list[str] = []
+    for kind, look in looks.items():
+        try:
+            things += [_remnant(kind, site, found) for found in look(POOL_TAG) if found.tags.get(POOL_TAG)]
+        except Denied as denied:
+            unseen.append(f"{kind}s in {site.region}: {denied}")
+    return things, unseen
+
+
+def _remnant(kind: Kind, site: Site, found: Remnant) -> Thing:
+    return Thing(
+        kind,
+        found.id,
+        site.region,
+        run=found.tags.get(RUN_TAG, ""),
+        pool=found.tags[POOL_TAG],
+        owner=found.tags.get(OWNER_TAG, ""),
+        detail=found.detail,
+        born=found.born.timestamp(),
+    )
+
+
+def _locks(site: Site) -> list[Thing]:
+    folder = f"{site.layout.prefix}/evals/"
+    keys = [site.layout.lock(EvalId(name)) for name in site.objects.folders(folder)]
+    with ThreadPoolExecutor(AT_ONCE) as readers:
+        return [lock for lock in readers.map(lambda key: _lock(site, key), keys) if lock is not None]
+
+
+def _lock(site: Site, key: str) -> Thing | None:
+    """The lock at `key`; None: there is none, or another release wrote it, whose it is to judge."""
+    try:
+        content, etag = site.objects.get_tagged(key)
+        held = LockDocument.read(content)
+    except (ObjectAbsent, DocumentRefused):
+        return None
+    taken = held.expires - HOLD_S
+    return Thing("lock", key, site.region, run=held.run, owner=held.owner, born=taken, expires=held.expires, etag=etag)

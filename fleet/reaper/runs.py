@@ -1,0 +1,121 @@
+"""Flow runs and work pools of a Prefect server, as the reaper needs them. The adapter to Prefect's API; its errors come through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from uuid import UUID
+
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import (
+    FlowFilter,
+    FlowFilterName,
+    FlowRunFilter,
+    FlowRunFilterExpectedStartTime,
+    FlowRunFilterId,
+)
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.exceptions import ObjectNotFound
+from prefect.states import Cancelled, Crashed
+
+from fleet.pool import runs as workers_of
+from fleet.reaper.ownership import KnownRun
+
+RUN_EVAL = "run-eval"
+"""The flow that makes what is looked for."""
+PAGE = 200
+"""Of whatever is read, a request; the server's own limit."""
+
+
+class PrefectRuns:
+    """Of the server that the settings name. httpx errors of Prefect's client come through."""
+
+    def read(self, ids: Iterable[str]) -> Mapping[str, KnownRun]:
+        """Those of these flow runs that the server knows."""
+        wanted = [found for text in ids if (found := as_uuid(text)) is not None]
+        with get_client(sync_client=True) as client:
+            return {str(run.id): known(run) for run in _read(client, wanted)}
+
+    def pools(self) -> frozenset[str]:
+        """The ids of its work pools."""
+        found: list[str] = []
+        with get_client(sync_client=True) as client:
+            while True:
+                page = client.read_work_pools(limit=PAGE, offset=len(found))
+                found += [str(pool.id) for pool in page]
+                if len(page) < PAGE:
+                    return frozenset(found)
+
+    def regions(self, *, since: datetime) -> frozenset[str]:
+        """The regions that runs of evals have named for their fleets since then."""
+        named = FlowFilter(name=FlowFilterName(any_=[RUN_EVAL]))
+        recent = FlowRunFilter(expected_start_time=FlowRunFilterExpectedStartTime(after_=since))
+        found: set[str] = set()
+        read = 0
+        with get_client(sync_client=True) as client:
+            while True:
+                page = client.read_flow_runs(flow_filter=named, flow_run_filter=recent, limit=PAGE, offset=read)
+                read += len(page)
+                found |= {region for run in page if (region := _region(run))}
+                if len(page) < PAGE:
+                    return frozenset(found)
+
+    def end(self, run: str, why: str) -> None:
+        """Crashed, or Cancelled where that was asked for; its workers are asked to end, those not launched yet included."""
+        run_id = as_uuid(run)
+        if run_id is None:
+            return
+        with get_client(sync_client=True) as client, suppress(ObjectNotFound):
+            state = client.read_flow_run(run_id).state
+            if state is not None and state.type == StateType.CANCELLING:
+                client.set_flow_run_state(run_id, Cancelled(message=why))
+            elif state is not None and not state.is_final():
+                client.set_flow_run_state(run_id, Crashed(message=why))
+        workers_of.stop(_working(run), why=why)
+
+    def settle(self, run: str, why: str) -> None:
+        """The workers' last state, where no pool worker is there to set it."""
+        with get_client(sync_client=True) as client:
+            for worker in _working(run):
+                with suppress(ObjectNotFound):
+                    client.set_flow_run_state(worker, Cancelled(message=why))
+
+
+def _working(run: str) -> Sequence[UUID]:
+    """The workers of a run that aren't over."""
+    everyone = workers_of.of_run(run)
+    return [UUID(fact.run_id) for fact in workers_of.look_at(everyone) if not fact.over]
+
+
+def _read(client: SyncPrefectClient, ids: Sequence[UUID]) -> Iterable[FlowRun]:
+    for start in range(0, len(ids), PAGE):
+        wanted = FlowRunFilter(id=FlowRunFilterId(any_=list(ids[start : start + PAGE])))
+        yield from client.read_flow_runs(flow_run_filter=wanted, limit=PAGE)
+
+
+def _region(run: FlowRun) -> str:
+    config = run.parameters.get("config")
+    return str(config.get("region") or "") if isinstance(config, Mapping) else ""
+
+
+def known(run: FlowRun) -> KnownRun:
+    """A flow run as the verdict needs it. One without a state was made a moment ago, and waits."""
+    state = run.state
+    since = state.timestamp if state else run.created
+    return KnownRun(
+        id=str(run.id),
+        name=run.name,
+        state=state.type.value if state else "SCHEDULED",
+        said=(state.name or state.type.value) if state else "new",
+        since=since.timestamp() if since else 0.0,
+        account=str(run.parameters.get("account") or "default"),
+    )
+
+
+def as_uuid(text: str) -> UUID | None:
+    """The flow run's id; None: a tag that somebody else wrote."""
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
