@@ -224,7 +224,7 @@ def _run(command: Sequence[str], env: dict[str, str], log: BootLog) -> int:
         signal.signal(number, forward)
     copier = threading.Thread(target=_copy, args=(child.stdout, log), daemon=True)
     copier.start()
-    code = child.wait()
+    code = child.wait()  # without a bound: the user data powers the machine off after its maximum lifetime
     copier.join(LAST_OUTPUT)  # a grandchild may hold the pipe open for ever
     return code if code >= 0 else 128 - code
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +18,10 @@ from bootstrap.environment import JobEnvironment
 from bootstrap.planner import answered, evaluated
 from fleet.evals.request import EvalRequest
 
+LOOK_S = 0.2
+"""Seconds between two looks at whether a silent process has ended."""
+LAST_OUTPUT_S = 2.0
+"""Seconds for the rest of its output once it has ended: what it started may hold the pipe open for ever."""
 UNWIND_S = 60.0
 """Seconds that Inspect gets, after an interrupt, to close sandboxes and finish the log."""
 
@@ -68,27 +74,44 @@ def run_plain(
         stdin=subprocess.DEVNULL,
         stdout=None if say is None else subprocess.PIPE,
         stderr=None if say is None else subprocess.STDOUT,
-        text=True,
-        errors="replace",
         # With lines read here, an interrupt reaches us alone and is passed on once: Inspect takes a second one for "now".
         start_new_session=say is not None,
     )
     try:
         with log.open("w") as kept:
-            for line in process.stdout or ():
-                kept.write(line)
+            for line in lines_of(process):
+                kept.write(f"{line}\n")
                 if say is not None and line.strip():
                     say(line.rstrip())
-        code = process.wait()
+        code = process.wait()  # without a bound: an eval takes as long as it takes, and a person can interrupt it
     except BaseException:  # an interrupt most of all: the samples in flight unwind
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(UNWIND_S)
         process.kill()
-        process.wait()
+        process.wait()  # without a bound: it was killed
         raise
     finally:
         if process.stdout:
             process.stdout.close()
     return [PlainLog(**said) for said in answered(answer, f"exit code {code}", log)]
+
+
+def lines_of(process: subprocess.Popen[bytes]) -> Iterator[str]:
+    """What a process says, line by line, until it has ended; nothing, where its output goes elsewhere."""
+    if process.stdout is None:
+        return
+    descriptor, rest = process.stdout.fileno(), b""
+    until = float("inf")
+    while (now := time.monotonic()) < until:
+        if until == float("inf") and process.poll() is not None:
+            until = now + LAST_OUTPUT_S
+        if not select.select([descriptor], [], [], LOOK_S)[0]:
+            continue
+        if not (data := os.read(descriptor, 2**16)):
+            break
+        *lines, rest = (rest + data).split(b"\n")
+        yield from (line.decode(errors="replace") for line in lines)
+    if rest:
+        yield rest.decode(errors="replace")

@@ -19,6 +19,10 @@ from bootstrap.refusals import PlannerDied, refusal
 from fleet.evals.plan import TaskPlan, settled_config
 from fleet.evals.request import EvalRequest
 
+LONGEST_S = 7_200.0
+"""Seconds that planning may take: tasks download their datasets in it, and one that waits for a host for ever must not hold up
+a nightly run for ever."""
+
 
 def plan_tasks(
     request: EvalRequest,
@@ -80,15 +84,20 @@ def ask(
     request.write_text(json.dumps(asked))
     answer.unlink(missing_ok=True)
     with log.open("wb") as output:
-        ended = subprocess.run(
-            job_process.command(environment, verb, str(request.resolve()), str(answer.resolve())),
-            cwd=environment.working_folder,
-            env=job_process.variables(environment, env),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            check=False,
-        )
+        try:
+            ended = subprocess.run(
+                job_process.command(environment, verb, str(request.resolve()), str(answer.resolve())),
+                cwd=environment.working_folder,
+                env=job_process.variables(environment, env),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                check=False,
+                timeout=LONGEST_S,
+            )
+        except subprocess.TimeoutExpired as error:
+            how = f"it didn't end within {LONGEST_S:g} s, and was ended"
+            raise PlannerDied(how=how, said=job_process.tail(log, 1), log=str(log)) from error
     return answered(answer, f"exit code {ended.returncode}", log)
 
 

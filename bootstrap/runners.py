@@ -16,7 +16,7 @@ import signal
 import socket
 import zipfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -27,12 +27,13 @@ import anyio
 from bootstrap import job_process
 from bootstrap.environment import JobEnvironment
 from bootstrap.private_files import open_to_append
+from bootstrap.zygote import CLOSING_S, Zygote, ZygoteGone
 from fleet.errors import FleetError
 from fleet.evals.attempts import kind_of
 from fleet.evals.documents import EvalManifest, Job, JobResult
 
-CLOSING_S = 20.0
-"""Seconds that the runners get to unwind when a pool closes; then they are killed."""
+READY_S = 600.0
+"""Seconds until a runner is ready for a job: the first import on a new volume reads every block from S3."""
 
 _LINE_LIMIT = 2**28
 
@@ -43,6 +44,11 @@ class RunnerDied(FleetError):
     how: str
     log: str
     """Where its output is."""
+    said: str
+    """The end of what it said of the job that it died of."""
+
+    def __init__(self, *, said: str = "", **facts: str) -> None:
+        super().__init__(said=said, **facts)
 
     def message(self) -> str:
         """How it ended, and the end of what it said."""
@@ -55,6 +61,11 @@ class JobCrashed(FleetError):
 
     kind: str
     why: str
+    said: str
+    """The end of what its runner said meanwhile."""
+
+    def __init__(self, *, said: str = "", **facts: str) -> None:
+        super().__init__(said=said, **facts)
 
     def message(self) -> str:
         """The kind, and what was said."""
@@ -102,10 +113,15 @@ class Runner:
             "rates": str(self._pool.rates) if self._pool.rates else None,
         }
         self._busy = True  # stays so when this is cancelled: the answer to come would be another job's
-        answer = await self._ask(asked)
+        before = job_process.size_of(self.log)
+        try:
+            answer = await self._ask(asked)
+        except RunnerDied as death:
+            raise RunnerDied(how=death.how, log=death.log, said=job_process.said_since(self.log, before)) from None
         self._busy = False
         if crash := answer.get("crashed"):
-            raise JobCrashed(kind=kind_of(crash["bases"]), why=crash["why"])
+            said = job_process.said_since(self.log, before)
+            raise JobCrashed(kind=kind_of(crash["bases"]), why=crash["why"], said=said)
         done = answer["done"]
         log = Path(done["log"])
         with zipfile.ZipFile(log) as archive:
@@ -125,9 +141,16 @@ class Runner:
         except ConnectionError:
             line = b""
         if not line.endswith(b"\n"):
-            raise RunnerDied(how=ending(await self._ended), log=str(self.log))
+            raise RunnerDied(how=ending(await self._exit_code()), log=str(self.log))
         heard: dict[str, Any] = json.loads(line)
         return heard
+
+    async def _exit_code(self) -> int:
+        """Its exit code, once it has none to talk to; one that lives on then is ended."""
+        with contextlib.suppress(TimeoutError):
+            return await asyncio.wait_for(asyncio.shield(self._ended), CLOSING_S)
+        self.kill()
+        return await self._ended
 
     def kill(self) -> None:
         """End the process and whatever it started, now."""
@@ -167,12 +190,11 @@ class RunnerPool:
         self._preload = preload
         tasks = sorted({f"{manifest.task.name} {manifest.model.name}" for manifest in preload})
         key = hashlib.sha256("\n".join(tasks).encode()).hexdigest()[:16]
-        self._known = environment.folder.with_suffix(
-            f".modules-{key}.json"
-        )  # beside it: in it, jobs could put a link there
+        # Beside it: in it, jobs could put a link there.
+        self._known = environment.folder.with_suffix(f".modules-{key}.json")
         self._numbers = count(1)
-        self._zygote: _Zygote | None = None
-        self._zygotes: list[_Zygote] = []  # every one that was started: each is closed
+        self._zygote: Zygote | None = None
+        self._zygotes: list[Zygote] = []  # every one that was started: each is closed
         self._starting = asyncio.Lock()
         self._own: set[asyncio.subprocess.Process] = set()
         self._watches: set[asyncio.Task[int]] = set()
@@ -214,6 +236,13 @@ class RunnerPool:
                 await self._start_zygote()
         number = next(self._numbers)
         log = self._log(f"runner-{number:03}.log")
+        try:
+            async with asyncio.timeout(READY_S):
+                return await self._ready(number, log)
+        except TimeoutError as error:
+            raise RunnerDied(how=f"it wasn't ready within {READY_S:g} s", log=str(log)) from error
+
+    async def _ready(self, number: int, log: Path) -> Runner:
         ours, theirs = socket.socketpair()
         try:
             with theirs:
@@ -222,12 +251,18 @@ class RunnerPool:
                 else:
                     pid, send, ended = await self._start_alone(log, theirs)
             reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_LIMIT)
-        except BaseException:  # cancelled, most of all: the runner sees its socket close, and ends
+        except BaseException as error:  # cancelled, most of all: the runner sees its socket close, and ends
             ours.close()
+            if isinstance(error, ZygoteGone):
+                raise RunnerDied(how="the process that forks runners is gone", log=str(log)) from error
             raise
         self._writers.append(writer)
         runner = Runner(pid, log, reader, writer, send, ended, self)
-        await runner.hear()
+        try:
+            await runner.hear()
+        except BaseException:
+            runner.kill()
+            raise
         return runner
 
     def _log(self, name: str) -> Path:
@@ -241,7 +276,7 @@ class RunnerPool:
         ours, theirs = socket.socketpair()
         with theirs:
             process = await self._start("zygote", log, theirs)
-        zygote = _Zygote(process, ours, log)
+        zygote = Zygote(process, ours)
         self._zygotes.append(zygote)
         self.forks = await zygote.warm([_what(manifest) for manifest in self._preload], self._known)
         if self.forks:
@@ -273,109 +308,6 @@ class RunnerPool:
                 start_new_session=True,
                 **job_process.identity(self.user),  # type: ignore[arg-type]
             )
-
-
-@dataclass(slots=True)
-class _Zygote:
-    """The pool's end of the socket to the zygote."""
-
-    process: asyncio.subprocess.Process
-    sock: socket.socket
-    log: Path
-    gone: bool = False
-    _warm: asyncio.Future[dict[str, Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    _spawned: dict[int, asyncio.Future[int]] = field(default_factory=dict)
-    _ended: dict[int, asyncio.Future[int]] = field(default_factory=dict)
-    _listening: asyncio.Task[None] | None = None
-
-    async def warm(self, evals: list[dict[str, Any]], known: Path) -> bool:
-        """Have it import; whether it can fork safely. False too where it died: then each runner will say why.
-
-        What it had to find out by a trial is kept in `known`, which saves the next zygote of this environment the trial.
-        """
-        self.sock.setblocking(False)
-        self._listening = asyncio.create_task(self._listen())
-        line = json.dumps({"warm": evals, "modules": _names(known)}).encode() + b"\n"
-        await asyncio.get_running_loop().sock_sendall(self.sock, line)
-        said = await self._warm
-        if said.get("warm"):
-            with contextlib.suppress(OSError):  # it only saves time
-                part = known.with_suffix(f".{os.getpid()}")
-                part.write_text(json.dumps(said["warm"]))
-                part.replace(known)
-        return said.get("threads") == 1
-
-    async def fork(
-        self, number: int, log: Path, theirs: socket.socket
-    ) -> tuple[int, Callable[[int], None], Awaitable[int]]:
-        """Fork a runner that serves on `theirs`. RunnerDied: the zygote is gone."""
-        loop = asyncio.get_running_loop()
-        spawned = self._spawned[number] = loop.create_future()
-        ended = self._ended[number] = loop.create_future()
-        line = json.dumps({"spawn": number, "log": str(log)}).encode() + b"\n"
-        with contextlib.suppress(OSError):
-            socket.send_fds(self.sock, [line], [theirs.fileno()])
-        pid = await spawned
-        if not pid:
-            raise RunnerDied(how="the process that forks runners is gone", log=str(self.log))
-
-        def send(wanted: int) -> None:
-            with contextlib.suppress(OSError):
-                self.sock.send(json.dumps({"runner": number, "signal": wanted}).encode() + b"\n")
-
-        return pid, send, asyncio.shield(ended)
-
-    async def _listen(self) -> None:
-        loop = asyncio.get_running_loop()
-        rest = b""
-        while True:
-            try:
-                data = await loop.sock_recv(self.sock, 2**16)
-            except OSError:
-                data = b""
-            if not data:
-                break
-            *lines, rest = (rest + data).split(b"\n")
-            for line in lines:
-                self._hear(json.loads(line))
-        self.gone = True
-        if not self._warm.done():
-            self._warm.set_result({})
-        for future in (*self._spawned.values(), *self._ended.values()):
-            if not future.done():
-                future.set_result(0)
-
-    def _hear(self, message: dict[str, Any]) -> None:
-        if "warm" in message:
-            self._warm.set_result(message)
-        elif "spawned" in message:
-            self._spawned.pop(message["spawned"]).set_result(message["pid"])
-        elif "ended" in message and not (future := self._ended.pop(message["ended"])).done():
-            future.set_result(message["status"])
-
-    async def close(self) -> None:
-        """End it with all of its runners."""
-        with contextlib.suppress(OSError):
-            self.sock.shutdown(socket.SHUT_RDWR)
-        with contextlib.suppress(ProcessLookupError):
-            self.process.terminate()  # it may be importing, and not listen
-        try:
-            await asyncio.wait_for(self.process.wait(), CLOSING_S)
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            await self.process.wait()
-        if self._listening:
-            self._listening.cancel()
-        self.sock.close()
-
-
-def _names(known: Path) -> list[str]:
-    try:
-        names: list[str] = json.loads(known.read_text())
-    except (OSError, ValueError):
-        return []
-    return names
 
 
 def _what(manifest: EvalManifest) -> dict[str, Any]:

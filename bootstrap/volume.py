@@ -25,6 +25,10 @@ NOTHING_FOUND = 2
 DEVICE = "/dev/sdf"
 """A name EC2 asks for; on Nitro instances the kernel gives another, and the serial number says which."""
 LOOK_SECONDS = 2.0
+LONGEST_SECONDS = 900.0
+"""Of one command: a mount that has a journal to go through takes minutes; one on a device that hangs would take for ever."""
+TOO_LATE = 124
+"""Exit code of a command that didn't end by then, by the custom of timeout(1)."""
 TRY_AGAIN = frozenset({"IncorrectState", "IncorrectInstanceState", "VolumeInUse"})
 """AWS's codes for a volume or an instance that isn't ready for it yet."""
 
@@ -99,8 +103,16 @@ Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
 
 
 def run_command(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command of the machine. OSError: there is none of that name."""
-    return subprocess.run(list(command), capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    """Run a command of the machine; one that hangs is ended and answers with TOO_LATE. OSError: there is none of that name."""
+    argv = list(command)
+    try:
+        return subprocess.run(
+            argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=LONGEST_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(
+            argv, TOO_LATE, "", f"no end within {LONGEST_SECONDS:g} s: does the device answer?"
+        )
 
 
 class Volume:

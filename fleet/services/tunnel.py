@@ -30,6 +30,8 @@ from fleet.services.supervision import Part, Supervision
 
 OPEN_SECONDS = 300.0
 """From the first session to the server's first answer: a control plane that was launched just now boots for some minutes."""
+VERSION_SECONDS = 15.0
+"""For the plugin to say its version."""
 SESSION_SECONDS = 20.0
 """A new session that carries nothing by then is replaced."""
 
@@ -96,6 +98,27 @@ def _console(region: str, instance: str) -> str:
     return aws_command(region, "ec2", "get-console-output", "--latest", "--output", "text", "--instance-id", instance)
 
 
+class PluginSilent(FleetError):
+    """AWS's program hangs when it is asked for its version."""
+
+    program: str
+
+    def message(self) -> str:
+        """One line with what helps."""
+        return f"`{self.program} --version` gave no answer within {VERSION_SECONDS:g} s: install {PLUGIN} anew"
+
+
+def version_of(program: str) -> str:
+    """What AWS's program says of itself. PluginSilent."""
+    try:
+        asked = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, check=False, timeout=VERSION_SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        raise PluginSilent(program=program) from error
+    return asked.stdout
+
+
 class Plugin:
     """One session and the plugin that carries it."""
 
@@ -103,7 +126,7 @@ class Plugin:
         self._aws = aws
         self._session = session
         self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115  lives as long as the process
-        version = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+        version = version_of(program)
         arguments, variables = plugin_command(
             session, version=version, region=aws.region, endpoint=str(aws.ssm.meta.endpoint_url)
         )

@@ -12,6 +12,7 @@ import anyio
 import pytest
 from inspect_ai.log import read_eval_log
 
+from bootstrap import runners, zygote
 from bootstrap.environment import JobEnvironment
 from bootstrap.planner import plan_tasks
 from bootstrap.runners import JobAnswer, JobCrashed, Runner, RunnerDied, RunnerPool
@@ -141,6 +142,28 @@ def test_where_runners_are_another_users_their_logs_lie_where_only_root_puts_fil
 
     asyncio.run(main())
     assert victim.stat().st_uid == 0
+
+
+@pytest.mark.timeout(60)
+def test_imports_that_hang_end_as_a_dead_runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of the user's may wait for a network for ever: zygote and runner alike."""
+    monkeypatch.setattr(zygote, "WARM_S", 0.2)
+    monkeypatch.setattr(runners, "READY_S", 0.2)
+    python = tmp_path / "e" / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\necho $$ >> {tmp_path}/pids\nexec sleep 300\n")
+    python.chmod(0o755)
+    (tmp_path / "e" / "empty").mkdir()
+    environment = JobEnvironment(EnvironmentSpec(python="3.11", lock=""), python, None)
+
+    async def work(pool: RunnerPool) -> None:
+        with pytest.raises(RunnerDied, match=r"it wasn't ready within 0\.2 s"):
+            await pool.spawn()
+
+    in_pool(environment, tmp_path, work)
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    assert len(pids) == 2
+    assert not any(alive(pid) for pid in pids)
 
 
 def test_a_killed_runner_is_told_and_replaced(

@@ -15,6 +15,7 @@ from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bootstrap import volume
 from bootstrap.volume import Seen, Step, Volume, VolumeUnfit, next_step
 from fleet.aws.failures import AwsRefused
 from fleet.aws.session import Aws
@@ -152,6 +153,20 @@ def test_no_clear_answer_of_blkid_means_no_new_file_system(blkid: int, tmp_path:
     with pytest.raises(VolumeUnfit, match="left as it is"):
         machine.mount(tmp_path / "data")
     assert machine.commands == []
+
+
+@pytest.mark.timeout(30)
+def test_a_command_that_hangs_is_ended_and_the_volume_is_unfit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(volume, "LONGEST_SECONDS", 0.1)
+    machine = Machine(content="ext4", attached_to=ME)
+    answered = machine.run
+
+    def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        return volume.run_command(["sleep", "60"]) if command[0] == "mount" else answered(command)
+
+    monkeypatch.setattr(machine, "run", run)
+    with pytest.raises(VolumeUnfit, match=r"`mount .*` ended with 124: no end within 0\.1 s: does the device answer\?"):
+        machine.mount(tmp_path / "data")
 
 
 def test_an_instance_that_isnt_ready_is_waited_for_and_a_wrong_zone_is_not(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ sees how far it is. Runs on the base image's own Python, so that nothing of this
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+PUT_SECONDS = 180
+"""For the log so far: a bucket that doesn't answer must not hold up a build."""
 STEP = "== step"
 """Begins the line that tells of a step: `== step 2 of 7: docker`. Whoever waits looks for it."""
 
@@ -52,7 +55,8 @@ def tell() -> None:
     folder, log = os.environ.get("FLEET_BUILD_FOLDER"), os.environ.get("FLEET_LOG")
     if folder and log:
         put = [sys.executable, str(HERE / "plain_s3.py"), "put", log, f"{folder}/build.log"]
-        subprocess.run(put, check=False)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(put, check=False, timeout=PUT_SECONDS)
 
 
 def main() -> int:
@@ -65,6 +69,7 @@ def main() -> int:
         say(f"{STEP} {number} of {len(steps)}: {step.stem.partition('-')[2]}")
         tell()
         began = time.monotonic()
+        # Without a bound of its own: Image Builder ends the whole bake (timeoutSeconds in pipeline.yaml).
         code = subprocess.run(["bash", str(step)], env=told, stdin=subprocess.DEVNULL, check=False).returncode
         if code:
             say(f"step {step.stem} failed with exit code {code}")

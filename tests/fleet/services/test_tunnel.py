@@ -13,7 +13,8 @@ from typing import cast
 import pytest
 
 from fleet.aws.session import Aws
-from fleet.services.tunnel import AuthRefused, NoAnswer, NoWorkers, Tunnel, free_port
+from fleet.services import tunnel as services_tunnel
+from fleet.services.tunnel import AuthRefused, NoAnswer, NoWorkers, PluginSilent, Tunnel, free_port, version_of
 from tests.session_manager_plugin import install
 
 AUTH = "fleet:the-auth-string"
@@ -103,3 +104,15 @@ def test_a_port_that_is_taken_gives_way_to_a_free_one() -> None:
         wanted = taken.getsockname()[1]
         assert free_port(wanted) != wanted
     assert free_port(wanted) == wanted
+
+
+@pytest.mark.timeout(30)
+def test_a_plugin_that_hangs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services_tunnel, "VERSION_SECONDS", 0.1)
+    program = tmp_path / "session-manager-plugin"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    with pytest.raises(
+        PluginSilent, match=r"--version` gave no answer within 0\.1 s: install session-manager-plugin anew"
+    ):
+        version_of(str(program))
