@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from prefect import get_run_logger, runtime
+from prefect.settings import PREFECT_API_REQUEST_TIMEOUT, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from blocks.ec2_config import Ec2Config
 from bootstrap.run_plan import RunPlan
@@ -31,6 +32,8 @@ from fleet.pool.clean_up import Created, clean_up
 from flows.artifacts import LiveArtifacts
 from flows.watch import Watch
 
+ANSWER_S = 5.0
+"""Seconds that Prefect's server may take for one answer while a run cleans up."""
 GRACE_S = 30.0
 """How long instances get to end by themselves once the work is done."""
 PROGRESS_S = 30.0
@@ -56,6 +59,8 @@ class Run:
         setup: bytes | None = None,
     ) -> None:
         self.registry = registry
+        self.settings = secrets.setting_names()
+        """Settings whose values lie in parameters of their own."""
         self.setup = setup
         """The script of `worker_setup`. No part of an eval's identity: it makes hosts, as the image does, and a corrected one must
         not throw finished samples away. The order of each worker names it by its SHA-256."""
@@ -66,9 +71,7 @@ class Run:
         """Names what this attempt creates: a retried flow run must not meet its own finished workers and deleted queues."""
         me = caller(site.aws)
         self.owner = me.name
-        self.created = Created(
-            run=self.id, secrets=site.secrets_of(self.key) if secrets else "", settings=secrets.setting_names()
-        )
+        self.created = Created(run=self.id, secrets=site.secrets_of(self.key) if secrets else "")
         self.handout = Handout(
             site.parameters,
             self.created.secrets,
@@ -77,6 +80,7 @@ class Run:
             advanced=advanced,
         )
         """What its instances are given in secret; nothing, if the run has no secrets."""
+        self.created.written = self.handout.names
         self.locks = LockKeeper()
         self.created.locks = self.locks.locks
         self.eval_ids: list[EvalId] = [one.manifest.eval_id for one in plan.evals]
@@ -97,7 +101,9 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         early = kind is not None or bool(self.why)
-        with deaf_to_sigterm():
+        # The clean-up itself asks again, and for how long: Prefect's client would go on for minutes.
+        quick = {PREFECT_CLIENT_MAX_RETRIES: 0, PREFECT_API_REQUEST_TIMEOUT: ANSWER_S}
+        with deaf_to_sigterm(), temporary_settings(quick):
             stage("Cleaning up")
             self.locks.__exit__(None, None, None)
             self.left = clean_up(
@@ -129,7 +135,7 @@ class Run:
             work_queue=queues.work,
             events_queue=queues.events,
             secrets_parameter=self.created.secrets,
-            setting_values=self.created.settings,
+            setting_values=self.settings,
             needs_docker=needs_docker,
             concurrency=self.config.concurrency_per_worker,
             fleet_size=max(1, fleet_size),

@@ -53,7 +53,8 @@ class Handout:
         self._secrets = secrets
         self._tags = tags
         self._advanced = advanced
-        self._lock = threading.Lock()  # guards the four below
+        self._lock = threading.Lock()  # guards the five below
+        self._instances: set[str] = set()
         self._unwanted: set[str] = set()
         self._to_delete: set[str] = set()
         self._deleted: set[str] = set()
@@ -65,6 +66,8 @@ class Handout:
         AwsRefused: it couldn't be written. Whenever it isn't all there, nothing of it is left (or is deleted later).
         """
         own = self.parameter(instance)
+        with self._lock:
+            self._instances.add(instance)
         written = False
         try:
             written = all(
@@ -88,6 +91,12 @@ class Handout:
     def parameter(self, instance: str) -> str:
         """The name of an instance's own parameter."""
         return f"{self.path}/{instance}"
+
+    def names(self) -> list[str]:
+        """The names of everything that it has written, or has begun to, whatever was deleted since."""
+        with self._lock:
+            instances = sorted(self._instances)
+        return [name for instance in instances for name in self._names_of(instance)]
 
     def wants(self, instance: str) -> bool:
         """Whether an instance is still to be given its secrets."""

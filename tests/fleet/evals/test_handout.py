@@ -230,3 +230,18 @@ def test_what_a_repeated_write_puts_back_after_the_fetch_is_deleted_too(store: S
     handout.working("i-1")
     handout.delete_fetched()
     assert store.held == {}
+
+
+def test_what_was_begun_to_be_written_is_known_by_name_for_the_end_of_the_run() -> None:
+    """Also what was deleted since, or was refused: a write that was tried again may land late."""
+    store = Store()
+    store.refuses = {"i-2": refusal()}
+    handout = Handout(store, PATH, SECRETS, lambda _: {}, advanced=False)
+    assert handout.names() == []
+    handout.write("i-1")
+    handout.ended(["i-1"])
+    handout.delete_fetched()
+    with pytest.raises(Denied):
+        handout.write("i-2")
+    short = [name.removeprefix(f"{PATH}/") for name in handout.names()]
+    assert sorted(short) == sorted([*NAMES, *(name.replace("i-1", "i-2") for name in NAMES)])

@@ -13,7 +13,7 @@ import pytest
 from fleet.aws.failures import AwsRefused
 from fleet.evals.progress import WorkerFacts, WorkerPhase
 from fleet.evals.site import Site
-from fleet.pool.clean_up import Created, clean_up
+from fleet.pool.clean_up import SILENCE_S, Created, clean_up, is_silence
 
 
 class Clock:
@@ -39,6 +39,8 @@ class FakeWorkers:
     stopped: dict[UUID, float] = field(default_factory=dict)
     unrecorded: list[UUID] = field(default_factory=list)
     broken: set[str] = field(default_factory=set)
+    well_from: float = float("inf")
+    """When what is broken works again."""
 
     def of_run(self, run: str) -> list[UUID]:
         self._ask("of_run")
@@ -53,7 +55,7 @@ class FakeWorkers:
         self.stopped.update(dict.fromkeys(run_ids, self.clock.now))
 
     def _ask(self, what: str) -> None:
-        if what in self.broken:
+        if what in self.broken and self.clock.now < self.well_from:
             raise httpx.ConnectError("no answer")
 
     def _facts(self, run_id: UUID) -> WorkerFacts:
@@ -117,7 +119,7 @@ def end_of_run(
         run="r",
         workers=list(ends),
         secrets="/path/r",
-        settings=["linux"],
+        written=lambda: ["/path/r/i-1", "/path/r/i-1.env.linux"],
         intake="work",
         queues=["dead", "work", "events"],
         locks=[cast("Any", FakeLock(site.log))],
@@ -180,12 +182,29 @@ def test_a_secret_that_no_listing_shows_yet_is_deleted_by_its_name() -> None:
 
 @pytest.mark.parametrize("broken", ["of_run", "look_at", "stop"])
 def test_a_prefect_server_that_fails_keeps_nothing_of_aws(broken: str) -> None:
-    """The outage that ended the run may still be on."""
-    site = FakeSite(everything())
-    left, _, _ = end_of_run(site, {uuid4(): 1000.0}, grace=0, broken={broken})
-    assert left
+    """The outage that ended the run may still be on. SSM's listings lag its writes, also then."""
+    site = FakeSite(everything(), unlisted={"/path/r/i-1", "/path/r/i-1.env.linux"})
+    left, _, clock = end_of_run(site, {uuid4(): 1000.0}, grace=0, broken={broken})
+    [workers] = left
+    assert workers.startswith("the run's workers (1 known): the Prefect server doesn't answer (no answer)")
     assert site.existing == {"/path/other/i-3"}
     assert site.log[-1] == "lock"
+    assert clock.now < 2 * SILENCE_S, "it is asked for so long in all, and not for each question"
+
+
+def test_a_prefect_server_that_comes_back_in_time_is_told() -> None:
+    worker = uuid4()
+    site = FakeSite(everything())
+    left, workers, _ = end_of_run(site, {worker: 1000.0}, grace=0, broken={"of_run"}, well_from=SILENCE_S / 2)
+    assert left == []
+    assert worker in workers.stopped
+
+
+@pytest.mark.parametrize(("status", "silent"), [(500, True), (503, True), (429, True), (404, False), (403, False)])
+def test_an_answer_that_refuses_is_no_silence(status: int, silent: bool) -> None:
+    request = httpx.Request("GET", "http://server")
+    error = httpx.HTTPStatusError("no", request=request, response=httpx.Response(status, request=request))
+    assert is_silence(error) is silent
 
 
 def test_a_cancelled_run_stops_its_workers_at_once() -> None:
