@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import botocore.session
 import pytest
 import yaml
 
@@ -68,11 +72,40 @@ def test_the_pipeline_has_the_name_that_is_looked_for_and_the_base_of_the_recipe
 def test_the_component_fetches_the_bundle_where_it_is_put_and_runs_it(
     template: dict[str, Any], architecture: Architecture
 ) -> None:
-    document = yaml.safe_load(filled(template["Resources"]["Bake"]["Properties"]["Data"][0], architecture, template))
+    resources = template["Resources"]
+    document = yaml.safe_load(resources["Bake"]["Properties"]["Data"])
     fetch, bake = document["phases"][0]["steps"]
     assert (fetch["action"], bake["action"]) == ("S3Download", "ExecuteBash")
-    assert fetch["inputs"][0]["source"] == f"s3://b/{bundle_key('p', architecture)}"
+    (told,) = resources["Recipe"]["Properties"]["Components"][0]["Parameters"]
+    assert [list(one) for one in document["parameters"]] == [[told["Name"]]]
+    assert fetch["inputs"][0]["source"] == f"{{{{ {told['Name']} }}}}"
+    assert filled(told["Value"][0][0], architecture, template) == f"s3://b/{bundle_key('p', architecture)}"
     script = "#!/bin/bash\n" + "\n".join(bake["inputs"]["commands"]) + "\n"
     checked = subprocess.run([BIN / "shellcheck", "-"], input=script, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout
     assert "drive.py" in script
+
+
+COMPONENTS = {"1.1.0": "ab9b24f7c475bafddbac74dc5584115f3300bdddc39bd88b22ad0c4c014c1bf8"}
+"""Each version of the component and what it holds. A row is never edited: a stack that has it can't be given another text under
+the same number. Add the next one."""
+
+
+def test_another_component_has_another_version(template: dict[str, Any]) -> None:
+    """Image Builder makes a version once, and CloudFormation's update would fail with "already exists"."""
+    found = template["Resources"]["Bake"]["Properties"]
+    content = json.dumps({name: value for name, value in found.items() if name != "Version"}, sort_keys=True)
+    assert found["Version"] == list(COMPONENTS)[-1]
+    assert hashlib.sha256(content.encode()).hexdigest() == COMPONENTS[found["Version"]]
+
+
+def test_the_component_is_the_same_in_every_stack_of_an_architecture(template: dict[str, Any]) -> None:
+    """Else a stack with another bucket would need another version of it."""
+    assert "${" not in json.dumps({**template["Resources"]["Bake"]["Properties"], "Name": ""})
+
+
+def test_a_recipe_that_changes_gets_a_version_of_its_own(template: dict[str, Any]) -> None:
+    """The volume's size is part of it, and a parameter of the stack: Image Builder counts for itself."""
+    assert template["Resources"]["Recipe"]["Properties"]["Version"] == "1.0.x"
+    shape: Any = botocore.session.get_session().get_service_model("imagebuilder").shape_for("CreateImageRecipeRequest")
+    assert re.fullmatch(shape.members["semanticVersion"].metadata["pattern"], "1.0.x")
