@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 
 from fleet.aws.commands import fleet_command
-from fleet.aws.failures import BAD_CREDENTIALS, DENIED, NO_CREDENTIALS
+from fleet.aws.failures import BAD_CREDENTIALS, DENIED, NO_CREDENTIALS, NOT_VALIDATED, RENEWAL
 
 UNVERIFIED = frozenset({"OptInRequired", "PendingVerification", "Blocked", "AccountDisabled"})
 """The account, or its use of this region, isn't ready."""
@@ -97,23 +97,33 @@ BAD_PARAMETERS: Mapping[str, str] = {
 
 UNKNOWN = "It isn't tried again, since a retry nobody can explain is a bill nobody can explain"
 
-FAMILIES: tuple[tuple[str, str, str], ...] = (
-    # First letters of the type, its on-demand quota, its spot quota; as the Service Quotas page has them.
-    ("dl", "Running On-Demand DL instances", "All DL Spot Instance Requests"),
-    ("hpc", "Running On-Demand HPC instances", "Running On-Demand HPC instances"),
-    ("inf", "Running On-Demand Inf instances", "All Inf Spot Instance Requests"),
-    ("trn", "Running On-Demand Trn instances", "All Trn Spot Instance Requests"),
-    ("u", "Running On-Demand High Memory instances", "Running On-Demand High Memory instances"),
-    ("vt", "Running On-Demand G and VT instances", "All G and VT Spot Instance Requests"),
-    ("f", "Running On-Demand F instances", "All F Spot Instance Requests"),
-    ("g", "Running On-Demand G and VT instances", "All G and VT Spot Instance Requests"),
-    ("p", "Running On-Demand P instances", "All P4, P3 and P2 Spot Instance Requests"),
-    ("x", "Running On-Demand X instances", "All X Spot Instance Requests"),
-)
 STANDARD = (
     "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances",
     "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests",
 )
+G_AND_VT = ("Running On-Demand G and VT instances", "All G and VT Spot Instance Requests")
+NO_SPOT = ""
+"""The guide lists no spot quota for these."""
+QUOTAS: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys(("a", "c", "d", "h", "i", "im", "is", "m", "r", "t", "z"), STANDARD),
+    "dl": ("Running On-Demand DL instances", "All DL Spot Instance Requests"),
+    "f": ("Running On-Demand F instances", "All F Spot Instance Requests"),
+    **dict.fromkeys(("g", "gr", "vt"), G_AND_VT),
+    "hpc": ("Running On-Demand HPC instances", NO_SPOT),
+    "inf": ("Running On-Demand Inf instances", "All Inf Spot Instance Requests"),
+    "p": ("Running On-Demand P instances", NO_SPOT),  # by generation: `P_SPOT`
+    "trn": ("Running On-Demand Trn instances", "All Trn Spot Instance Requests"),
+    "u": ("Running On-Demand High Memory instances", NO_SPOT),
+    "x": ("Running On-Demand X instances", "All X Spot Instance Requests"),
+}
+"""By the letters that a type begins with: the names of its on-demand and its spot quota, in vCPUs. All that EC2's user guide lists
+under "On-Demand Instance quotas" (ec2-on-demand-instances.html) and "Spot Instance quotas" (using-spot-limits.html).
+"""
+P_SPOT: Mapping[str, str] = {
+    **dict.fromkeys("234", "All P4, P3 and P2 Spot Instance Requests"),
+    "5": "All P5 Spot Instance Requests",
+}
+"""The spot quotas of P types, by generation. The guide lists none for later ones."""
 _ACTION = re.compile(r"perform: ([a-z0-9-]+:[A-Za-z]+)")
 
 
@@ -125,8 +135,10 @@ def advice(code: str, why: str, region: str, instance_type: str, market: str) ->
             "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com (or launch on-demand: market)"
         )
     if code in QUOTA:
+        name = quota_name(instance_type, market)
+        quota = f"quota '{name}'" if name else f"quota of vCPUs for {market} instances of {instance_type}'s family"
         return (
-            f"The account's quota '{quota_name(instance_type, market)}' is used up: ask for more at "
+            f"The account's {quota} is used up: ask for more at "
             f"https://{region}.console.aws.amazon.com/servicequotas/home/services/ec2/quotas, or ask for fewer workers."
         )
     if code in VOLUME_QUOTA:
@@ -144,6 +156,11 @@ def advice(code: str, why: str, region: str, instance_type: str, market: str) ->
             "The volume is encrypted with a key that can't be used: the KMS key that EBS uses by default in this region must be "
             "enabled, and this identity allowed kms:CreateGrant, kms:Decrypt and kms:GenerateDataKeyWithoutPlaintext on it"
         )
+    if code in NOT_VALIDATED:
+        return (
+            f"EC2 in {region} can't validate these credentials, or the image, subnet or security group is another account's. Renew "
+            f"the pool worker's AWS credentials {RENEWAL}"
+        )
     if code in DENIED:
         action = found[1] if (found := _ACTION.search(why)) else "ec2:RunInstances"
         return (
@@ -151,7 +168,7 @@ def advice(code: str, why: str, region: str, instance_type: str, market: str) ->
             "all that a pool worker needs (docs/iam.md)"
         )
     if code in BAD_CREDENTIALS or code in NO_CREDENTIALS:
-        return "Renew the pool worker's AWS credentials (`aws sso login`, or the AWS_* variables)"
+        return f"Renew the pool worker's AWS credentials {RENEWAL}"
     if code in TAGS:
         return "Correct the job variable tags: EC2 takes 50 tags on an instance, and the organization may have rules of its own"
     if code in LEFT_OVER:
@@ -160,7 +177,10 @@ def advice(code: str, why: str, region: str, instance_type: str, market: str) ->
 
 
 def quota_name(instance_type: str, market: str) -> str:
-    """The name of the quota that instances of this type count against, as Service Quotas has it."""
-    family = re.match(r"[a-z]+", instance_type)
-    names = next((names for start, *names in FAMILIES if family and family[0].startswith(start)), STANDARD)
-    return names[1] if market == "spot" else names[0]
+    """The name of the quota that instances of this type count against, as Service Quotas has it. Empty: it isn't known."""
+    begins = re.match(r"([a-z]+)(\d?)", instance_type)
+    letters, generation = begins.groups() if begins else ("", "")
+    on_demand, spot = QUOTAS.get(letters, ("", ""))
+    if market == "on-demand":
+        return on_demand
+    return P_SPOT.get(generation, NO_SPOT) if letters == "p" else spot

@@ -46,13 +46,18 @@ DENIED = frozenset(
         "403",  # a HEAD has no body, so that S3 can only answer with the status
         "AccessDenied",
         "AccessDeniedException",
-        "AuthFailure",  # EC2: also for an image or a subnet that another account doesn't share
+        "AuthFailure",
         "AuthorizationError",
         "UnauthorizedException",
         "UnauthorizedOperation",
     }
 )
 """The identity is known and may not do this."""
+
+NOT_VALIDATED = frozenset({"AuthFailure"})
+"""EC2's word for what no permission would change: credentials that it can't validate (wrong ones, a wrong clock, a region that is
+off for the account), and an image, subnet or group that another account doesn't share.
+"""
 
 BAD_CREDENTIALS = frozenset(
     {
@@ -61,8 +66,10 @@ BAD_CREDENTIALS = frozenset(
         "IncompleteSignature",
         "InvalidAccessKeyId",
         "InvalidClientTokenId",
+        "InvalidSignatureException",
         "InvalidToken",
         "RequestExpired",
+        "RequestTimeTooSkewed",
         "SignatureDoesNotMatch",
         "TokenRefreshRequired",
         "UnrecognizedClientException",
@@ -101,6 +108,12 @@ NO_ANSWER = frozenset(
 """botocore's errors, by class name, for an answer that didn't come, or not whole."""
 
 
+RENEWAL = (
+    "(`aws sso login`, or the AWS_* variables); a wrong clock, or a region that isn't switched on, spoils good ones too"
+)
+"""What helps against credentials that AWS doesn't take."""
+
+
 class AwsRefused(FleetError):
     """AWS didn't do as asked. Raised for codes without a class of their own; the base of those that have one."""
 
@@ -133,7 +146,7 @@ class CredentialsBad(AwsRefused):
 
     def message(self) -> str:
         """One line, with what helps."""
-        return f"{super().message()}. Renew the AWS credentials (`aws sso login`, or the AWS_* variables)"
+        return f"{super().message()}. Renew the AWS credentials {RENEWAL}"
 
 
 class Unreachable(AwsRefused):

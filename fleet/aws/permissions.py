@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fleet.aws.capacity import IN_DOUBT, NOT_OFFERED, OUT_OF_CAPACITY, OVER_QUOTA
-from fleet.aws.failures import BAD_CREDENTIALS, DENIED, NO_CREDENTIALS, THROTTLED
+from fleet.aws.failures import BAD_CREDENTIALS, DENIED, NO_CREDENTIALS, NOT_VALIDATED, THROTTLED
 from fleet.errors import FleetError
 
 Role = Literal["controller", "launcher", "operator"]
@@ -207,6 +207,8 @@ def outcome_of(code: str, *, expected: Iterable[str] = ()) -> Outcome:
     """
     if code in ALLOWED_BY or code in NO_ROOM or code in frozenset(expected):
         return Outcome.ALLOWED
+    if code in NOT_VALIDATED:
+        return Outcome.REFUSED
     if code in DENIED:
         return Outcome.MISSING
     if code in NOT_JUDGED:

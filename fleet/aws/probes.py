@@ -25,8 +25,6 @@ NAME = "preflight"
 """Last part of the names that are asked about: nothing of that name is ever made."""
 QUEUE = f"inspect-fleet-{NAME}"
 NO_TEMPLATE = frozenset({"InvalidLaunchTemplateId.NotFound", "InvalidLaunchTemplateName.NotFoundException"})
-NOT_SHARED = "AuthFailure"
-"""What EC2 says of an image, snapshot or subnet that another account doesn't share: nothing that a policy here could give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +141,7 @@ def _try_launch(aws: Aws, launch: Mapping[str, Any], left_out: set[str]) -> tupl
         with calling("ec2"):
             aws.ec2_once.run_instances(**arguments, DryRun=True)
     except AwsRefused as refusal:
-        outcome = Outcome.REFUSED if refusal.code == NOT_SHARED else outcome_of(refusal.code)
-        return outcome, said(refusal)
+        return outcome_of(refusal.code), said(refusal)
     return Outcome.ALLOWED, ""
 
 

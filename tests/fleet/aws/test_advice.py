@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
+import botocore.session
 import pytest
 
-from fleet.aws.advice import BAD_PARAMETERS, NO_SPOT_ROLE, QUOTA, UNKNOWN, UNVERIFIED, advice, quota_name
+from fleet.aws.advice import BAD_PARAMETERS, NO_SPOT_ROLE, QUOTA, QUOTAS, UNKNOWN, UNVERIFIED, advice, quota_name
 from fleet.aws.capacity import NOT_SEEN_YET, Next, after_refusal
 
 DENIED = "User: arn:aws:iam::1:user/x is not authorized to perform: iam:PassRole on resource: role/y because no policy allows it"
@@ -15,6 +18,12 @@ ROWS = [
     ("OptInRequired", "", r"switched on under Account, AWS Regions"),
     ("UnauthorizedOperation", DENIED, r"lacks iam:PassRole"),
     ("UnauthorizedOperation", "You are not authorized", r"lacks ec2:RunInstances.*inspect-fleet-launcher"),
+    (
+        "AuthFailure",
+        "AWS was not able to validate",
+        r"can't validate.*another account's.*aws sso login.*clock.*region that isn't switched on",
+    ),
+    ("SignatureDoesNotMatch", "", r"aws sso login.*wrong clock"),
     ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", "", r"create-service-linked-role --aws-service-name spot\."),
     ("ExpiredToken", "", r"aws sso login"),
     ("NoCredentialsError", "", r"aws sso login"),
@@ -34,8 +43,6 @@ ROWS = [
 
 @pytest.mark.parametrize(("code", "why", "said"), ROWS, ids=[f"{code} {why[:5]}".strip() for code, why, _ in ROWS])
 def test_a_code_s_class_says_what_to_do(code: str, why: str, said: str) -> None:
-    import re
-
     found = advice(code, why, "eu-west-1", "c7i.large", "on-demand")
     assert re.search(said, found), found
     assert "\n" not in found
@@ -65,6 +72,20 @@ def test_a_quota_is_another_place_s_chance(code: str) -> None:
         ("im4gn.large", "spot", "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests"),
         ("g5.xlarge", "on-demand", "Running On-Demand G and VT instances"),
         ("p5.48xlarge", "on-demand", "Running On-Demand P instances"),
+        ("p5.48xlarge", "spot", "All P5 Spot Instance Requests"),
+        ("p5en.48xlarge", "spot", "All P5 Spot Instance Requests"),
+        ("p4d.24xlarge", "spot", "All P4, P3 and P2 Spot Instance Requests"),
+        ("p6-b200.48xlarge", "on-demand", "Running On-Demand P instances"),
+        ("p6-b200.48xlarge", "spot", ""),
+        ("gr6.4xlarge", "spot", "All G and VT Spot Instance Requests"),
+        ("vt1.3xlarge", "on-demand", "Running On-Demand G and VT instances"),
+        ("trn2.48xlarge", "spot", "All Trn Spot Instance Requests"),
+        ("dl2q.24xlarge", "spot", "All DL Spot Instance Requests"),
+        ("f2.6xlarge", "spot", "All F Spot Instance Requests"),
+        ("is4gen.large", "on-demand", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances"),
+        ("hpc7a.12xlarge", "spot", ""),
+        ("u7i-12tb.224xlarge", "on-demand", "Running On-Demand High Memory instances"),
+        ("mac2.metal", "on-demand", ""),
         ("inf2.xlarge", "spot", "All Inf Spot Instance Requests"),
         ("dl1.24xlarge", "on-demand", "Running On-Demand DL instances"),
         ("d3.xlarge", "on-demand", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances"),
@@ -72,8 +93,26 @@ def test_a_quota_is_another_place_s_chance(code: str) -> None:
         ("h1.2xlarge", "on-demand", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances"),
         ("u-6tb1.metal", "on-demand", "Running On-Demand High Memory instances"),
         ("x2idn.16xlarge", "spot", "All X Spot Instance Requests"),
-        ("", "on-demand", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances"),
+        ("", "on-demand", ""),
     ],
 )
 def test_a_quota_is_named_as_its_page_names_it(kind: str, market: str, name: str) -> None:
     assert quota_name(kind, market) == name
+
+
+RETIRED = {"cc", "cg", "cr", "hi", "hs"}
+ON_DEDICATED_HOSTS = {"mac"}
+
+
+def test_every_family_that_ec2_has_is_in_the_table() -> None:
+    model = botocore.session.Session().get_service_model("ec2")
+    kinds = model.shape_for("InstanceType").enum  # type: ignore[attr-defined]
+    families = {re.match("[a-z]+", kind)[0] for kind in kinds}  # type: ignore[index]
+    assert families - RETIRED - ON_DEDICATED_HOSTS == set(QUOTAS)
+
+
+def test_a_quota_whose_name_is_not_known_is_said_by_its_family() -> None:
+    said = advice("MaxSpotInstanceCountExceeded", "", "eu-west-1", "p6-b200.48xlarge", "spot")
+    assert said.startswith(
+        "The account's quota of vCPUs for spot instances of p6-b200.48xlarge's family is used up: ask for more at"
+    )

@@ -123,7 +123,8 @@ def test_a_write_whose_answer_was_lost_is_no_failure(parameters: Parameters, nam
 
 
 def test_a_write_that_something_else_answered_in_ssms_place_is_made_again(parameters: Parameters, name: str) -> None:
-    page: Any = AWSResponse("", 200, {}, None)
+    no_headers: Any = {}
+    page: Any = AWSResponse("", 200, no_headers, None)
     page._content = b"<html>Log in</html>"
     pages = iter([page])
     parameters.aws.ssm_once.meta.events.register("before-send.ssm.PutParameter", lambda **_: next(pages, None))

@@ -278,6 +278,12 @@ def test_an_image_that_is_not_shared_is_no_permission_that_is_missing(aws: Aws) 
     assert "Not authorized for images" in found["ec2:RunInstances"].line()
 
 
+def test_credentials_that_ec2_cannot_validate_are_no_permission_that_is_missing(aws: Aws) -> None:
+    fail(aws.ec2_once, "DescribeImages", "AuthFailure", "AWS was not able to validate the credentials", status=401)
+    found = by_action(require(aws, "controller", SCOPE))
+    assert found["ec2:DescribeImages"].outcome is Outcome.REFUSED
+
+
 # No verdict
 
 
