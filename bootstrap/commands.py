@@ -5,12 +5,16 @@ A program that isn't there and one that doesn't answer in time are answers as we
 
 from __future__ import annotations
 
+import os
+import platform
+import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from bootstrap.job_process import identity
+from fleet.aws.commands import fleet_command
 
 NOT_THERE = 127
 TOO_LATE = 124
@@ -30,6 +34,14 @@ class Said:
         """Its last line, which is where programs say why; for a person, nothing is decided by it."""
         lines = [line.strip() for line in (self.err or self.out).splitlines() if line.strip()]
         return lines[-1][:600] if lines else f"exit code {self.code}"
+
+
+def image_build(*flags: str, environ: Mapping[str, str] = os.environ, machine: str | None = None) -> str:
+    """The command that builds a worker image for instances such as this one: of its region and its processor's kind."""
+    arm = (machine or platform.machine()) in ("aarch64", "arm64")
+    words = ["image", "build", *(["--architecture", "arm64"] if arm else []), *flags]
+    region = environ.get("FLEET_REGION", "")
+    return fleet_command(region, *words) if region else shlex.join(["fleet", *words])
 
 
 class Commands(Protocol):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from bootstrap.commands import Commands, run_command
+from bootstrap.commands import Commands, image_build, run_command
 from bootstrap.host import HostUnfit
 
 NVIDIA = "0x10de"
@@ -30,7 +30,7 @@ class GpuUnusable(HostUnfit):
         """One line: what is there, Docker's words, what to do."""
         return (
             f"this instance has {self.devices} NVIDIA device(s) and no container sees one: {self.why}. Use a worker image with "
-            "NVIDIA's driver and container toolkit (`fleet image build` puts them in), or an instance type without a GPU"
+            f"NVIDIA's driver and container toolkit (`{image_build('--gpu')}` puts them in), or an instance type without a GPU"
         )
 
 

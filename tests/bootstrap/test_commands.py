@@ -3,7 +3,10 @@ from __future__ import annotations
 import sys
 import time
 
-from bootstrap.commands import NOT_THERE, TOO_LATE, run_command
+import pytest
+
+from bootstrap.commands import NOT_THERE, TOO_LATE, image_build, run_command
+from fleet.cli.image import build
 
 
 def test_a_command_answers_with_what_it_said_and_how_it_ended() -> None:
@@ -33,3 +36,20 @@ def test_a_command_that_asks_gets_an_end_and_not_our_terminal() -> None:
 
 def test_silence_is_told_by_its_exit_code() -> None:
     assert run_command(["false"]).why == "exit code 1"
+
+
+@pytest.mark.parametrize(
+    ("environ", "machine", "command"),
+    [
+        ({"FLEET_REGION": "eu-west-1"}, "x86_64", "fleet image build --gpu --region eu-west-1"),
+        ({"FLEET_REGION": "eu-west-1"}, "aarch64", "fleet image build --architecture arm64 --gpu --region eu-west-1"),
+        ({}, "x86_64", "fleet image build --gpu"),
+    ],
+)
+def test_the_command_that_builds_an_image_is_one_that_the_command_takes(
+    environ: dict[str, str], machine: str, command: str
+) -> None:
+    """It builds for the instance's own region, which need not be the account's, and its processor."""
+    made = image_build("--gpu", environ=environ, machine=machine)
+    assert made == command
+    build.make_context("build", made.split()[3:])
