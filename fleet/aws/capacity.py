@@ -7,8 +7,8 @@ that no set names ends the hunt, because a retry we can't explain is a bill we c
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from fleet.aws.advice import advice
@@ -117,14 +117,19 @@ class Candidate:
     subnet: str | None
     """None: EC2 picks one of the default VPC."""
     market: Market
+    zone: str = field(default="", compare=False)
+    """Of the subnet: for a person to read. Empty: not known."""
 
 
-def candidates(instance_types: Iterable[str], subnets: Iterable[str], market: Market) -> tuple[Candidate, ...]:
-    """Every type in every subnet, in the order given; with spot, all of spot before anything on-demand."""
-    places: list[str | None] = [*dict.fromkeys(subnets)] or [None]
+def candidates(instance_types: Iterable[str], zones: Mapping[str, str], market: Market) -> tuple[Candidate, ...]:
+    """Every type in every subnet, in the order given; with spot, all of spot before anything on-demand.
+
+    `zones`: the subnets, and the zone of each where it is known.
+    """
+    places: list[tuple[str | None, str]] = [*zones.items()] or [(None, "")]
     markets: tuple[Market, ...] = ("spot", "on-demand") if market == "spot" else ("on-demand",)
     kinds = list(dict.fromkeys(instance_types))
-    return tuple(Candidate(kind, place, on) for on in markets for kind in kinds for place in places)
+    return tuple(Candidate(kind, subnet, on, zone) for on in markets for kind in kinds for subnet, zone in places)
 
 
 FIRST_WAIT_S = 1.0
@@ -149,17 +154,17 @@ class Refusal:
 
 
 def table(refusals: Sequence[Refusal]) -> str:
-    """The candidates and their answers, one a line, in columns."""
-    rows = [("TYPE", "SUBNET", "MARKET", "ANSWER")]
-    rows += [
-        (
-            refusal.candidate.instance_type,
-            refusal.candidate.subnet or "default",
-            refusal.candidate.market,
-            f"{refusal.code}: {refusal.why}" if refusal.why else refusal.code,
-        )
-        for refusal in refusals
-    ]
+    """The candidates and their answers, one a line, in columns. A zone says more than a subnet, which is named where it must be."""
+    subnets: dict[str, set[str | None]] = {}
+    for refusal in refusals:
+        subnets.setdefault(refusal.candidate.zone, set()).add(refusal.candidate.subnet)
+    rows = [("TYPE", "ZONE" if any(subnets) else "SUBNET", "MARKET", "ANSWER")]
+    for refusal in refusals:
+        place = refusal.candidate
+        subnet = place.subnet or "default"
+        where = place.zone if len(subnets[place.zone]) == 1 else f"{place.zone} ({subnet})"
+        answer = f"{refusal.code}: {refusal.why}" if refusal.why else refusal.code
+        rows.append((place.instance_type, where if place.zone else subnet, place.market, answer))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return "\n".join(
         "  ".join([*(cell.ljust(width) for cell, width in zip(row[:3], widths, strict=True)), row[3]]) for row in rows

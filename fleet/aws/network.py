@@ -61,7 +61,7 @@ class Network:
         found = candidates(instance_types, zones, market)
         if self.offered is None:
             return found
-        fit = tuple(one for one in found if self._has(one.instance_type, zones.get(one.subnet or "", "")))
+        fit = tuple(one for one in found if self._has(one.instance_type, one.zone))
         if not fit:
             raise TypesNotOffered(
                 instance_types=tuple(dict.fromkeys(instance_types)),

@@ -20,6 +20,7 @@ from fleet.aws.capacity import (
     Refusal,
     after_refusal,
     candidates,
+    table,
     wait_after,
 )
 from fleet.aws.failures import BAD_CREDENTIALS, DENIED, THROTTLED
@@ -61,7 +62,7 @@ def test_no_code_means_two_things() -> None:
 
 
 def test_spot_is_tried_everywhere_before_anything_on_demand() -> None:
-    places = candidates(["a", "b"], ["s1", "s2"], "spot")
+    places = candidates(["a", "b"], {"s1": "", "s2": ""}, "spot")
     assert [(each.instance_type, each.subnet, each.market) for each in places] == [
         ("a", "s1", "spot"),
         ("a", "s2", "spot"),
@@ -75,7 +76,7 @@ def test_spot_is_tried_everywhere_before_anything_on_demand() -> None:
 
 
 def test_without_subnets_ec2_picks_one_and_repeats_are_tried_once() -> None:
-    assert candidates(["a", "a"], [], "on-demand") == (Candidate("a", None, "on-demand"),)
+    assert candidates(["a", "a"], {}, "on-demand") == (Candidate("a", None, "on-demand"),)
 
 
 @given(st.integers(1, 10_000), st.floats(0, 1, exclude_max=True))
@@ -100,6 +101,21 @@ def test_no_capacity_shows_what_was_tried_and_what_ec2_said() -> None:
         "TYPE         SUBNET    MARKET     ANSWER",
         "c7i.4xlarge  subnet-1  spot       InsufficientInstanceCapacity: none left",
         "m7i.large    default   on-demand  VcpuLimitExceeded",
+    ]
+
+
+def test_a_table_names_zones_and_the_subnets_of_a_zone_that_has_several() -> None:
+    places = candidates(
+        ["a"], {"subnet-1": "eu-west-1a", "subnet-2": "eu-west-1b", "subnet-3": "eu-west-1b"}, "on-demand"
+    )
+    unknown = Candidate("a", "subnet-4", "on-demand")
+    assert table([Refusal(place, "Unsupported", "") for place in (*places, places[0], unknown)]).splitlines() == [
+        "TYPE  ZONE                   MARKET     ANSWER",
+        "a     eu-west-1a             on-demand  Unsupported",
+        "a     eu-west-1b (subnet-2)  on-demand  Unsupported",
+        "a     eu-west-1b (subnet-3)  on-demand  Unsupported",
+        "a     eu-west-1a             on-demand  Unsupported",
+        "a     subnet-4               on-demand  Unsupported",
     ]
 
 

@@ -322,10 +322,10 @@ def test_places_are_all_candidates_that_can_have_the_type_and_no_other(
     except TypesNotOffered:
         found = ()
     where = {one.id: one.zone for one in subnets}
+    assert all(one.zone == where.get(one.subnet or "", "") for one in everywhere)
 
     def fits(one: Candidate) -> bool:
-        zone = where.get(one.subnet or "", "")
-        return offered is None or not zone or zone in offered.get(one.instance_type, ())
+        return offered is None or not one.zone or one.zone in offered.get(one.instance_type, ())
 
     assert found == tuple(one for one in everywhere if fits(one))
 
