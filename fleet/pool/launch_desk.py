@@ -108,20 +108,28 @@ class LaunchDesk:
         finally:
             if self._open.get(key) is group:
                 del self._open[key]
-            order = dataclasses.replace(group.order, attempt=group_name(group.members))
-            pace = self._paces.setdefault(group.aws, Pace(clock=self._clock, sleep=self._sleep))
-            group.hunt = Hunt(
-                self._launcher_of(group.aws),
-                order,
-                group.places,
-                group.members,
-                pace=pace,
-                deadline_seconds=self._deadline_seconds,
-                clock=self._clock,
-                sleep=self._sleep,
-                draw=self._draw,
-            )
-            await group.hunt.run()  # where this was cancelled: tells the members, and launches nothing
+            try:
+                hunt = self._hunt(group)
+            except Exception as error:  # noqa: BLE001  each member is told, and raises it
+                for member in group.members:
+                    member.fail(error)
+            else:
+                await hunt.run()  # where this was cancelled: tells the members, and launches nothing
+
+    def _hunt(self, group: Group) -> Hunt:
+        order = dataclasses.replace(group.order, attempt=group_name(group.members))
+        group.hunt = Hunt(
+            self._launcher_of(group.aws),
+            order,
+            group.places,
+            group.members,
+            pace=self._paces.setdefault(group.aws, Pace(clock=self._clock, sleep=self._sleep)),
+            deadline_seconds=self._deadline_seconds,
+            clock=self._clock,
+            sleep=self._sleep,
+            draw=self._draw,
+        )
+        return group.hunt
 
 
 def group_name(members: Sequence[Member]) -> str:

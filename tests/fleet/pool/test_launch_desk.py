@@ -129,6 +129,25 @@ def test_each_hears_why_it_has_none() -> None:
     assert pool.ec2.running == {}
 
 
+def test_each_hears_of_a_bug_before_anything_was_asked_and_the_next_ones_are_served() -> None:
+    pool = Pool()
+    launchers = iter([KeyError("a bug")])
+
+    def launcher(_: Aws) -> FakeEc2:
+        for error in launchers:
+            raise error
+        return pool.ec2
+
+    async def one_after_the_other() -> None:
+        pool.desk._launcher_of = launcher
+        await pool.launch("run-1")()
+        await pool.launch("run-2")()
+
+    pool.run(one_after_the_other)
+    assert isinstance(pool.got["run-1"], KeyError)
+    assert isinstance(pool.got["run-2"], Instance)
+
+
 @pytest.mark.parametrize("when", ["gathering", "asking", "tagging"])
 def test_a_flow_run_that_is_cancelled_leaves_its_group_and_no_instance(when: str) -> None:
     """The others have theirs; what was launched for it is ended, at whatever step it left."""
