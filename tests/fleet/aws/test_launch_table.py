@@ -194,7 +194,11 @@ def test_for_every_subset_of_places_without_capacity_the_first_of_the_others_is_
         else:
             assert isinstance(member.error, NoCapacity)
             assert {refusal.candidate for refusal in member.error.refusals} == set(PLACES)
-    assert len({(ask.places, ask.count) for ask in ec2.asks}) == len(ec2.asks)  # each once
+    in_order = [((place,), 2) for place in PLACES[: PLACES.index(left[0]) + 1 if left else len(PLACES)]]
+    asked = (
+        [(SPOT, 2), *in_order[2:]] if together else in_order
+    )  # each once, and none after the first that has capacity
+    assert [(ask.places, ask.count) for ask in ec2.asks] == asked
     nothing_else_is_left(ec2, waiting)
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import replace
+from typing import Any, Literal
 
 import anyio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleet.aws.capacity import Candidate
+from fleet.aws.hunt import Hunt, Member, Pace
 from fleet.aws.pacing import LAUNCHES, Bucket, Pacer, Rates
-from tests.fleet.aws.ec2 import Clock
+from tests.fleet.aws.ec2 import OK, ORDER, SLOW, Clock, FakeEc2
 
 RATES = Rates(first=2.0, slowest=0.5, fastest=4.0, burst=3.0)
 
@@ -76,3 +79,37 @@ def test_a_pacer_waits_by_the_clock_it_is_given() -> None:
         return times
 
     assert anyio.run(go) == [0.0, 0.0, 0.0, 0.5, 1.0]
+
+
+# Launches by it
+
+
+def launched(ec2: FakeEc2, groups: int) -> tuple[Pace, float]:
+    """That many groups of one member, launched beside each other by one pool worker; its pace then, and the seconds it took."""
+    clock = Clock()
+
+    async def go() -> Pace:
+        pace = Pace(clock=clock, sleep=clock.sleep)
+        how: dict[str, Any] = {"clock": clock, "sleep": clock.sleep, "draw": lambda: 0.0, "pace": pace}
+        places = [Candidate("a", None, "on-demand")]
+        async with anyio.create_task_group() as group:
+            for number in range(groups):
+                order = replace(ORDER, attempt=f"group-{number}")
+                group.start_soon(Hunt(ec2, order, places, [Member(str(number), {})], **how).run)
+        return pace
+
+    return anyio.run(go), clock.now
+
+
+def test_launches_beside_each_other_wait_for_their_turns_at_one_pace() -> None:
+    """Nothing is refused, and still sixty-four calls don't go at once: EC2's bucket holds a few."""
+    ec2 = FakeEc2()
+    pace, seconds = launched(ec2, 64)
+    assert (len(ec2.asks), len(ec2.running)) == (64, 64)
+    assert seconds >= (64 - LAUNCHES.burst) / LAUNCHES.fastest
+    assert pace.launches.rate > LAUNCHES.first
+
+
+def test_a_launch_that_is_throttled_slows_the_next_ones_down() -> None:
+    pace, _ = launched(FakeEc2([SLOW, SLOW, OK]), 1)
+    assert pace.launches.rate < LAUNCHES.first
