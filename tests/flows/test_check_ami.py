@@ -10,11 +10,23 @@ from prefect.logging import disable_run_logger
 
 from blocks.account import FleetAccount
 from blocks.ec2_config import Ec2Config
-from fleet.aws.images import CONTRACT, CONTRACT_TAG, VolumeTooSmall
+from fleet.aws.images import (
+    CONTRACT,
+    CONTRACT_TAG,
+    AmiAbsent,
+    AmiNotReady,
+    AmiParameterMissing,
+    AmiRejected,
+    AmiWrongArchitecture,
+    VolumeTooSmall,
+)
+from fleet.local import preset
+from fleet.local.faults import FaultKit
 from flows import check_ami as room
 from tests.fleet.aws.conftest import REGION, aws_environment, moto_endpoint, unique
+from tests.fleet.local.conftest import Host, host, kit
 
-__all__ = ["aws_environment", "moto_endpoint", "unique"]
+__all__ = ["aws_environment", "host", "kit", "moto_endpoint", "unique"]
 
 
 @pytest.fixture
@@ -65,4 +77,55 @@ def test_the_image_is_named_with_what_it_is(account: FleetAccount, heard: Heard)
 def test_a_volume_that_the_image_does_not_fit_is_refused_before_launch(account: FleetAccount, heard: Heard) -> None:
     with pytest.raises(VolumeTooSmall):
         checked(Ec2Config(volume_gb=8))
+    assert heard.lines == []
+
+
+ABSENT = "ami-0123456789abcdef0"
+UNFIT: list[tuple[str, str, type[AmiRejected], str]] = [
+    ("pending", preset.IMAGE_PENDING, AmiNotReady, "its state is pending, not available"),
+    ("failed", preset.IMAGE_FAILED, AmiNotReady, r"its state is failed \(.*Client error\), not available"),
+    ("absent", ABSENT, AmiAbsent, r"InvalidAMIID\.NotFound"),
+    ("malformed", "my-image", AmiAbsent, r"InvalidAMIID\.Malformed"),
+    (
+        "wrong architecture",
+        preset.IMAGE_ARM64,
+        AmiWrongArchitecture,
+        "its architecture is arm64, but c7i.4xlarge takes x86",
+    ),
+    ("no such parameter", "/no/such/image", AmiParameterMissing, "the parameter that names it doesn't exist"),
+]
+CHANGES = (
+    "RunInstances",
+    "CreateFleet",
+    "CreateLaunchTemplate",
+    "CreateSecurityGroup",
+    "CreateTags",
+    "CreateQueue",
+    "PutParameter",
+    "PutObject",
+)
+
+
+@pytest.mark.parametrize(("ami", "error", "why"), [row[1:] for row in UNFIT], ids=[row[0] for row in UNFIT])
+def test_an_image_that_cannot_be_launched_is_refused_by_looks_alone(
+    host: Host,
+    kit: FaultKit,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+    ami: str,
+    error: type[AmiRejected],
+    why: str,
+) -> None:
+    """The calls that are made, in an account that has images in these states: each is asked about once, and nothing is made."""
+    for name, value in {"ENDPOINT_URL": host.aws, "ACCESS_KEY_ID": "person", "SECRET_ACCESS_KEY": "person"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setattr(FleetAccount, "load", lambda *_, **__: FleetAccount(bucket=preset.BUCKET))
+    kit.clear()
+    with pytest.raises(error, match=f"worker image {ami} refused in {preset.REGION}: {why}"):
+        checked(Ec2Config(ami=ami))
+    asked = {call: kit.calls(call) for call in ("GetParameter", "DescribeImages", "DescribeInstanceTypes", *CHANGES)}
+    assert {call: count for call, count in asked.items() if count} == {
+        **({"GetParameter": 1} if error is AmiParameterMissing else {"DescribeImages": 1}),
+        **({"DescribeInstanceTypes": 1} if error is AmiWrongArchitecture else {}),
+    }
     assert heard.lines == []

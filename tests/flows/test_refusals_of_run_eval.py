@@ -10,6 +10,7 @@ import pytest
 
 from blocks.account import FleetAccount
 from blocks.ec2_config import Ec2Config
+from fleet.aws.images import AmiNotReady
 from fleet.backends.fleet import FleetBackend
 from fleet.evals.listener import Nobody
 from fleet.evals.registry import RegistryLoginIncomplete, RegistryLoginMissing
@@ -85,6 +86,38 @@ def test_a_run_that_needs_docker_without_a_login_is_refused(started: Any) -> Non
 def test_a_run_that_can_log_in_or_need_not_goes_on(started: Any, secrets: dict[str, str], more: dict[str, Any]) -> None:
     with pytest.raises(WentOn):
         started(secrets, **more)
+
+
+class Unbegun:
+    """A run that nobody may begin: from then on there is something to remove."""
+
+    def __enter__(self) -> None:
+        raise AssertionError("the run was begun")
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def test_an_image_that_cannot_be_launched_ends_the_run_before_anything_is_made(
+    started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rejected(*_: object) -> None:
+        raise AmiNotReady(
+            parameter="", ami="ami-1", region="us-east-1", state="pending", reason="", why="it is pending"
+        )
+
+    def made(*_: object) -> None:
+        raise AssertionError("something was made")
+
+    with pytest.raises(WentOn):  # what `started` puts in place is there now
+        started(BOTH)
+    monkeypatch.setattr(story, "Run", lambda *_, **__: Unbegun())
+    monkeypatch.setattr(story, "make_estimate", lambda _: None)
+    monkeypatch.setattr(story, "approved", lambda *_: True)
+    monkeypatch.setattr(story, "check_ami", rejected)
+    for step in ("prepare", "launch", "follow", "collect_results"):
+        monkeypatch.setattr(story, step, made)
+    with pytest.raises(AmiNotReady):
+        run_eval.fn(a_request(), Ec2Config(auto_confirm=True))
 
 
 def test_a_table_of_prices_that_is_none_is_refused_before_anything_is_packed(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import logging
+import random
+import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 from uuid import UUID, uuid4
@@ -361,6 +363,34 @@ def test_what_cannot_work_is_refused_before_anything_is_launched(bench: Bench, m
     assert why in message
     assert "hunter2" not in message
     assert bench.instances == []
+
+
+def test_user_data_that_nothing_makes_smaller_is_refused_and_aws_was_asked_to_make_nothing(
+    bench: Bench, aws: Aws
+) -> None:
+    noise = base64.b85encode(random.Random(1).randbytes(14_000)).decode()  # noqa: S311  any noise will do
+    assert len(zlib.compress(noise.encode(), 9)) > 14_000
+    configuration = bench.configuration(env={"NOISE": noise})
+    asked: list[str] = []
+
+    def hear(model: Any, **_: Any) -> None:
+        asked.append(model.name)
+
+    clients: list[Any] = [aws.ec2, aws.ec2_once, aws.ssm, aws.s3, aws.sts]
+    for client in clients:
+        client.meta.events.register("before-call", hear)
+    try:
+        bench.run(configuration=configuration)
+        looks = list(asked)
+        assert bench.instances == []
+    finally:
+        for client in clients:  # they outlive the test
+            client.meta.events.unregister("before-call", hear)
+    name, message = bench.prefect.end
+    assert name == "Crashed"
+    assert "EC2 takes 16,384. The largest variables are NOISE" in message
+    assert "DescribeImages" in looks
+    assert [call for call in looks if not call.startswith(("Describe", "Get"))] == []
 
 
 def test_a_loopback_api_and_a_real_aws_are_refused_with_one_clear_line(
