@@ -7,10 +7,16 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import anyio
 import pytest
 
+from bootstrap import uv
+from bootstrap.clockwork import real_clockwork
+from bootstrap.environment import JobEnvironment
 from bootstrap.git_access import git_variables, write_known_hosts
 from bootstrap.github_keys import KEYS
+from bootstrap.instance import Instance
+from tests.bootstrap.test_instance import ORDER
 
 SECRET = "ghp_a-token-that-nobody-may-see"
 
@@ -105,3 +111,52 @@ def test_ssh_reads_the_command_as_it_is_meant(tmp_path: Path) -> None:
     said = subprocess.run(["sh", "-c", f"{command} -G github.com"], capture_output=True, text=True, check=True).stdout
     assert f"globalknownhostsfile {tmp_path}/github_known_hosts /etc/ssh/ssh_known_hosts" in said
     assert "batchmode yes" in said
+
+
+# On an instance
+
+FAKE_UV = """#!/bin/sh
+printf 'protocol=https\\nhost=github.com\\n\\n' | git credential fill
+printf 'protocol=https\\nhost=gitlab.com\\n\\n' | git credential fill || echo nothing for others
+echo "another secret: ${OPENAI_API_KEY:-none}"
+"""
+"""A uv that needs a private repository: it calls git, which asks for a password."""
+
+
+@pytest.mark.parametrize("token", [True, False])
+def test_the_environment_is_built_with_the_token_for_github_and_with_no_other_secret(
+    token: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "uv"
+    program.write_text(FAKE_UV)
+    program.chmod(0o755)
+    environment = JobEnvironment(spec=ORDER.environment, python=tmp_path / "venv" / "bin" / "python", source=None)
+    answers: list[str] = []
+
+    def build(*_: object, **__: object) -> JobEnvironment:
+        answers.append(uv.run_uv([], cwd=tmp_path).stdout)
+        return environment
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("GH_TOKEN", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(uv, "uv_program", lambda: str(program))
+    monkeypatch.setattr("bootstrap.environment.build", build)
+    monkeypatch.setattr("bootstrap.instance.resolved_locations", lambda _: iter(()))
+    said: list[str] = []
+
+    async def main() -> dict[str, str]:
+        instance = Instance(
+            ORDER, instance_id="i-0", worker="w", say=said.append, clockwork=real_clockwork(), folder=tmp_path
+        )
+        instance.secrets.keep({"OPENAI_API_KEY": "sk-1", **({"GH_TOKEN": "ghp_1"} if token else {})})
+        assert await instance.install_code() is environment
+        return instance.runner_environment()
+
+    jobs = anyio.run(main)
+    assert "another secret: none" in answers[0]
+    assert "nothing for others" in answers[0]
+    assert ("username=x-access-token\npassword=ghp_1\n" in answers[0]) == token
+    assert ("GH_TOKEN" in jobs) == token
+    assert "GIT_CONFIG_COUNT" in jobs, "jobs reach GitHub as uv did"
+    assert "ghp_1" not in "".join(said)
