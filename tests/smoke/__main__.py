@@ -63,6 +63,8 @@ def run_checks(smoke: Smoke, checks: Sequence[Check]) -> bool:
             seen, mark = check.run(smoke), "ok"
         except CheckFailed as failed:
             seen, mark, passed = str(failed), "FAILED", False
+        except Exception as error:  # noqa: BLE001  a bug, or a service that is away: what was begun is looked after all the same
+            seen, mark, passed = f"{type(error).__name__}: {error}", "FAILED", False
         say(f"{mark:>6}  {check.name} ({time.monotonic() - began:.0f} s): {seen}")
         say(f"        without it: {check.without(smoke)}")
     return passed

@@ -63,6 +63,22 @@ def test_after_a_failed_check_only_the_clean_up_is_looked_at(capsys: pytest.Capt
     assert "without it: a bill" in said
 
 
+def test_an_error_that_nobody_foresaw_fails_its_check_and_keeps_nobody_from_cleaning_up(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def breaks(_: Smoke) -> str:
+        raise ConnectionError("Prefect is away")
+
+    checks = [
+        Check("first", breaks, without=nothing),
+        Check("last", lambda _: "clean", without=nothing, always=True),
+    ]
+    assert run_checks(a_smoke(), checks) is False
+    said = capsys.readouterr().out
+    assert "FAILED  first (0 s): ConnectionError: Prefect is away" in said
+    assert "ok  last (0 s): clean" in said
+
+
 def test_the_last_check_is_that_nothing_is_left_and_it_is_never_left_out() -> None:
     assert CHECKS[-1].name == "nothing left"
     assert [check.name for check in CHECKS if check.always] == ["nothing left"]
