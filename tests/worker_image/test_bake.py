@@ -158,6 +158,17 @@ def test_an_instance_whose_user_data_never_ran_powers_off(tmp_path: Path, script
     assert (tmp_path / "off").exists() is off
 
 
+def test_every_shell_script_of_the_image_passes_the_linter() -> None:
+    """Also one that has no ending by which `make check` would find it, since people call it."""
+    files = [path for path in BAKE.rglob("*") if path.is_file()]
+    scripts = [path for path in files if re.match(rb"#!.*\b(ba)?sh\n", path.read_bytes())]
+    assert {"fleet-python", "guard.sh", "20-docker.sh"} <= {path.name for path in scripts}
+    checked = subprocess.run(
+        [Path(sys.executable).parent / "shellcheck", *scripts], capture_output=True, text=True, check=False
+    )
+    assert (checked.returncode, checked.stdout) == (0, "")
+
+
 def test_images_to_pull_reach_their_step_a_line_each() -> None:
     told = environment({"gpu": False, "pull": ["alpine", "python:3.12"], "python": "3.11"}, {})
     assert told["FLEET_PULL"] == "alpine\npython:3.12"

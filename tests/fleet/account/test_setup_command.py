@@ -50,6 +50,20 @@ def test_the_check_names_a_missing_prefect_api(run: Any) -> None:
     assert [one["what"] for one in document["findings"] if one["status"] != "ok"] == ["Prefect API"]
 
 
+def test_a_resource_that_somebody_removed_is_named_made_again_and_then_nothing_changes(run: Any, host: Host) -> None:
+    host.client("ec2").delete_security_group(GroupName=preset.SECURITY_GROUP)
+
+    def wrong() -> list[tuple[str, str, bool]]:
+        findings = json.loads(run("--check", "--json")[1])["findings"]
+        return [(one["what"], one["status"], bool(one["why"])) for one in findings if one["status"] != "ok"]
+
+    group = (f"security group {preset.SECURITY_GROUP}", "missing", True)
+    assert group in wrong()
+    assert "+ WorkerSecurityGroup" in run("--yes")[1]
+    assert group not in wrong()
+    assert "nothing was changed" in run("--yes")[1]
+
+
 def test_a_change_is_shown_and_waits_for_a_yes(run: Any, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """No terminal to ask at: exit code 2, and nothing is left of the change set."""
     code, out, err = run("--param", "LogDays=30")
