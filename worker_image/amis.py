@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fleet.aws.failures import AwsRefused, calling
+from fleet.aws.commands import aws_command
+from fleet.aws.failures import AwsRefused, Denied, calling
 from fleet.aws.images import CONTRACT_TAG, UNKNOWN_AMI, VERSION_TAG
 from worker_image.failures import BuildFailed, BuildTimedOut, NotAllowed
 from worker_image.names import ARCHITECTURE_TAG, BUILD_TAG, LONGEST_TAG, REASON_TAG, RECIPE_TAG, STATE_TAG, BuildNames
@@ -136,10 +137,28 @@ class Amis:
         return sorted(found, key=lambda image: (image.created, image.id), reverse=True)
 
     def tag(self, image: OwnImage, tags: Mapping[str, str]) -> None:
-        """Set tags of the image and its snapshots."""
+        """Set tags of the image, by which all is decided; its snapshots keep those they have."""
+        self._tag([image.id], tags)
+
+    def adopt(self, image: OwnImage, tags: Mapping[str, str]) -> None:
+        """Make an image that another way than ours made our own, and its snapshots, which may be told apart by no tag of ours.
+
+        Where the image was tagged and they may not be, it is said, and the image serves all the same.
+        """
+        self._tag([image.id], tags)
+        for snapshot in image.snapshots:
+            try:
+                self._tag([snapshot], tags)
+            except Denied as denied:
+                self.place.say(
+                    f"{snapshot} of {image.id} stays without our tags, since this identity may not tag it ({denied.code}): once "
+                    "the image is old and removed, it is left, and told again"
+                )
+
+    def _tag(self, resources: list[str], tags: Mapping[str, str]) -> None:
         wanted: Any = [{"Key": key, "Value": value[:LONGEST_TAG]} for key, value in tags.items()]
-        with calling("ec2", f"{image.id} in {self.place.region}"):
-            self._ec2.create_tags(Resources=[image.id, *image.snapshots], Tags=wanted)
+        with calling("ec2", f"{resources[0]} in {self.place.region}"):
+            self._ec2.create_tags(Resources=resources, Tags=wanted)
 
     def reject(self, image: OwnImage, why: str) -> None:
         """Say on the image that it isn't fit: whatever becomes of its removal, nobody takes it for good."""
@@ -163,7 +182,10 @@ class Amis:
             }
 
     def remove(self, image: OwnImage) -> None:
-        """Deregister the image and delete its snapshots; what is gone already is success. ValueError: it isn't ours."""
+        """Deregister the image and delete its snapshots; what is gone already is success. ValueError: it isn't ours.
+
+        A snapshot that may not be deleted is told: it is billed, and nothing leads to it any more.
+        """
         if not image.build:
             raise ValueError(f"{image.id} doesn't carry our tag")
         try:
@@ -172,7 +194,15 @@ class Amis:
         except AwsRefused as refusal:
             if refusal.code not in UNKNOWN_AMI:
                 raise
-        self.delete_snapshots(image.snapshots)
+        for snapshot in image.snapshots:
+            try:
+                self.delete_snapshots([snapshot])
+            except Denied as denied:
+                command = aws_command(self.place.region, "ec2", "delete-snapshot", "--snapshot-id", snapshot)
+                self.place.say(
+                    f"{snapshot} of the removed image {image.id} is left, since this identity may not delete it ({denied.code}): "
+                    f"`{command}`"
+                )
 
     def delete_snapshots(self, snapshots: Iterable[str]) -> None:
         """Delete these; waits for EC2 to see that their image is gone."""

@@ -80,7 +80,11 @@ class ImagePipeline:
         image = self.amis.get(ami)
         if image is None:
             raise BuildFailed(build=names.id, why=f"Image Builder made {ami}, which EC2 doesn't know", log="", tail="")
-        self.amis.tag(image, names.image_tags())
+        try:
+            self.amis.adopt(image, names.image_tags())
+        except Denied as denied:
+            place.say(f"{ami}, which Image Builder has made, stays without our tags: nothing of ours removes it")
+            raise NotAllowed(what=f"{denied.service}:{denied.operation}", why=denied.why or denied.code) from denied
         return dataclasses.replace(image, tags={**image.tags, **names.image_tags()})
 
     def cancel(self, names: BuildNames) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ from worker_image.amis import Amis, OwnImage
 from worker_image.builder import Base, BuilderInstance
 from worker_image.failures import BuildFailed, BuildTimedOut, NotAllowed
 from worker_image.image_pipeline import ImagePipeline, PipelineAbsent, chosen_builder
-from worker_image.names import BuildNames
+from worker_image.names import BUILD_TAG, BuildNames
 from worker_image.place import Patience, Place
 from worker_image.recipe import Recipe
 
@@ -56,7 +57,7 @@ def tagged(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
     tags: list[dict[str, str]] = []
     image = OwnImage("ami-7", "n", "available", "x86_64", "2026-01-01", ("snap-7",), {})
     monkeypatch.setattr(Amis, "get", lambda self, ami: image if ami == "ami-7" else None)
-    monkeypatch.setattr(Amis, "tag", lambda self, image, wanted: tags.append(dict(wanted)))
+    monkeypatch.setattr(Amis, "adopt", lambda self, image, wanted: tags.append(dict(wanted)))
     return tags
 
 
@@ -146,6 +147,64 @@ def test_an_execution_that_comes_to_nothing_is_told(
         ImagePipeline(place, ARN).build(names(), Base("ami-base", "", "/dev/sda1"))
     assert tagged == []
     assert cancelled or says.startswith("ami-9")  # an execution that may be under way is ended
+
+
+SEEN = {
+    "ImageId": "ami-7",
+    "State": "available",
+    "BlockDeviceMappings": [{"Ebs": {"SnapshotId": "snap-7"}}, {"Ebs": {"SnapshotId": "snap-8"}}],
+    "Tags": [{"Key": BUILD_TAG, "Value": "b"}],
+}
+
+
+def pipeline_that_made_ami_7(place: Place, said: list[str]) -> ImagePipeline:
+    place = dataclasses.replace(place, say=said.append)
+    reply(place.aws.imagebuilder, "StartImagePipelineExecution", {"imageBuildVersionArn": IMAGE})
+    amis = [{"region": "us-east-1", "image": "ami-7"}]
+    answers(place.aws.imagebuilder, "GetImage", states("AVAILABLE", amis=amis))
+    reply(place.aws.ec2, "DescribeImages", {"Images": [SEEN]})
+    return ImagePipeline(place, ARN)
+
+
+def test_a_snapshot_that_may_not_be_tagged_is_told_and_spoils_no_image(place: Place) -> None:
+    """Image Builder's documents promise its tag, by which ours may be put, on the AMI alone."""
+    said: list[str] = []
+    fail(place.aws.ec2, "CreateTags", "UnauthorizedOperation", about="snap-7")
+    reply(place.aws.ec2, "CreateTags", {})
+    found = pipeline_that_made_ami_7(place, said).build(names(), Base("ami-base", "", "/dev/sda1"))
+    assert found.tags[CONTRACT_TAG] == "1"
+    assert [line for line in said if "stays without our tags" in line] == [
+        "snap-7 of ami-7 stays without our tags, since this identity may not tag it (UnauthorizedOperation): once the "
+        "image is old and removed, it is left, and told again"
+    ]
+
+
+def test_an_image_that_may_not_be_tagged_is_no_worker_image(place: Place) -> None:
+    said: list[str] = []
+    fail(place.aws.ec2, "CreateTags", "UnauthorizedOperation", "no", about="ami-7")
+    with pytest.raises(NotAllowed, match="may not ec2:CreateTags: no"):
+        pipeline_that_made_ami_7(place, said).build(names(), Base("ami-base", "", "/dev/sda1"))
+    assert "ami-7, which Image Builder has made, stays without our tags: nothing of ours removes it" in said
+
+
+def test_a_snapshot_that_may_not_be_deleted_is_told_with_the_command_and_the_others_go(place: Place) -> None:
+    said: list[str] = []
+    deleted: list[str] = []
+    fail(place.aws.ec2, "DeleteSnapshot", "UnauthorizedOperation", about="snap-7")
+    place.aws.ec2.meta.events.register(
+        "provide-client-params.ec2.DeleteSnapshot", lambda params, **_: deleted.append(params["SnapshotId"])
+    )
+    for operation, parsed in (("DeleteSnapshot", {}), ("DeregisterImage", {}), ("DescribeImages", {"Images": [SEEN]})):
+        reply(place.aws.ec2, operation, parsed)
+    amis = Amis(dataclasses.replace(place, say=said.append))
+    image = amis.get("ami-7")
+    assert image is not None
+    amis.remove(image)
+    assert deleted == ["snap-7", "snap-8"]
+    assert said == [
+        "snap-7 of the removed image ami-7 is left, since this identity may not delete it (UnauthorizedOperation): "
+        "`aws ec2 delete-snapshot --snapshot-id snap-7 --region us-east-1`"
+    ]
 
 
 def test_who_may_not_start_the_pipeline_is_told(place: Place) -> None:
