@@ -23,7 +23,7 @@ from blocks.ec2_config import Ec2Config
 from blocks.secrets import run_secrets
 from bootstrap.run_plan import RunPlan, plan_run, planned_ahead
 from fleet.aws.images import WorkerImage
-from fleet.aws.prices import hourly_price
+from fleet.aws.prices import hourly_prices
 from fleet.evals.cost import Estimate, check_limit, estimate, fleet_slots, workers_for
 from fleet.evals.delivery import check_log_dir
 from fleet.evals.documents import WorkerOrder
@@ -173,17 +173,15 @@ def make_estimate(run: Run) -> Estimate:
         if manifest is one.manifest and (line := why_new(run.site, manifest)):
             get_run_logger().info("%s", line)
             listener.get().warn(line)
-    run.price = hourly_price(run.site.aws, config.instance_type, spot=config.spot)
     offer = estimate(
         [standing(run.site, manifest) for manifest in manifests],
-        instance_type=config.instance_type,
-        market="spot" if config.spot else "on-demand",
+        prices=hourly_prices(run.site.aws, [config.instance_type, *config.instance_type_fallbacks], spot=config.spot),
         region=config.region,
         max_workers=config.max_workers,
         concurrency=config.concurrency_per_worker,
-        hourly=run.price,
         max_hours=config.max_hours,
     )
+    run.price = offer.hourly
     if not config.estimate:
         check_limit(offer, config.max_cost)
     get_run_logger().info("Estimate: %s", offer.line())
@@ -248,6 +246,7 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
         site=site,
         tally=tally,
         events=queues.events,
+        dead=queues.dead,
         workers=created.workers,
         failures=failures,
         handout=run.handout if created.secrets else None,

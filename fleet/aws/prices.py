@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 import logging
 import math
+import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from fleet.aws.capacity import Market, candidates
 from fleet.aws.failures import AwsRefused, calling
 from fleet.aws.session import Aws
 
@@ -27,20 +30,40 @@ PATIENCE_SECONDS = 5.0
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What an instance of one type costs on one market."""
+
+    instance_type: str
+    market: Market
+    hourly: float | None
+    """US dollars an hour; None where AWS didn't say."""
+
+
+def hourly_prices(
+    aws: Aws, instance_types: Iterable[str], *, spot: bool, patience: float = PATIENCE_SECONDS
+) -> tuple[Price, ...]:
+    """The price of whatever a launch with these types may give, in the order in which it is tried: with `spot`, on-demand too.
+
+    All are asked for at once; after `patience` seconds the rest is unknown. Never raises.
+    """
+    tried = candidates(instance_types, {}, "spot" if spot else "on-demand")
+    asked = [(one, _asked(aws, one.instance_type, spot=one.market == "spot")) for one in tried]
+    until = time.monotonic() + patience
+    return tuple(
+        Price(
+            one.instance_type, one.market, _waited(answer, max(0.0, until - time.monotonic()), aws, one.instance_type)
+        )
+        for one, answer in asked
+    )
+
+
 def hourly_price(aws: Aws, instance_type: str, *, spot: bool, patience: float = PATIENCE_SECONDS) -> float | None:
     """US dollars an hour of a Linux instance in this region. None: unknown, after `patience` seconds at most. Never raises.
 
     On-demand: the list price. Spot: the price now in the dearest zone, so that an estimate isn't below the bill.
     """
-    ask = _spot if spot else _on_demand
-    answer: SimpleQueue[float | None] = SimpleQueue()
-    # A thread that nobody waits for at exit: botocore's timeouts don't hold for a name server that doesn't answer.
-    Thread(target=_answer, args=(ask, aws, instance_type, answer), daemon=True, name="price").start()
-    try:
-        return answer.get(timeout=patience)
-    except Empty:
-        log.info("price of %s in %s unknown: no answer within %g s", instance_type, aws.region, patience)
-        return None
+    return _waited(_asked(aws, instance_type, spot=spot), patience, aws, instance_type)
 
 
 def on_demand_price(products: Iterable[str]) -> float | None:
@@ -61,6 +84,23 @@ def spot_price(history: Sequence[SpotPriceTypeDef]) -> float | None:
     for entry in sorted(history, key=lambda entry: entry["Timestamp"]):
         latest[entry["AvailabilityZone"]] = entry
     return _dearest([float(entry["SpotPrice"]) for entry in latest.values()])
+
+
+def _asked(aws: Aws, instance_type: str, *, spot: bool) -> SimpleQueue[float | None]:
+    """Ask in a thread, which answers here."""
+    ask = _spot if spot else _on_demand
+    answer: SimpleQueue[float | None] = SimpleQueue()
+    # A thread that nobody waits for at exit: botocore's timeouts don't hold for a name server that doesn't answer.
+    Thread(target=_answer, args=(ask, aws, instance_type, answer), daemon=True, name="price").start()
+    return answer
+
+
+def _waited(answer: SimpleQueue[float | None], seconds: float, aws: Aws, instance_type: str) -> float | None:
+    try:
+        return answer.get(timeout=seconds)
+    except Empty:
+        log.info("price of %s in %s unknown: no answer in time", instance_type, aws.region)
+        return None
 
 
 def _answer(

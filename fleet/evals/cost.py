@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fleet.aws.prices import Price
 from fleet.errors import RequestRefused
 from fleet.evals.progress import EvalTally
 
@@ -47,48 +48,78 @@ class Estimate:
     evals: tuple[tuple[str, str, int, int], ...]
     """Task, model, (sample, epoch) pairs and jobs still to run, an eval each."""
     workers: int
-    instance_type: str
-    market: str
+    prices: tuple[Price, ...]
+    """Of all that the instances may be, in the order in which it is tried."""
     region: str
-    hourly: float | None
-    """Dollars an instance-hour; None where AWS didn't say."""
     max_hours: float
 
     @property
-    def fleet_hourly(self) -> float | None:
-        """Dollars an hour for the whole fleet."""
-        return None if self.hourly is None else self.hourly * self.workers
+    def instance_type(self) -> str:
+        """The type that is tried first."""
+        return self.prices[0].instance_type
+
+    @property
+    def hourly(self) -> float | None:
+        """Dollars an hour for one instance of the first choice; None where AWS didn't say."""
+        return self.prices[0].hourly
+
+    @property
+    def unknown(self) -> tuple[Price, ...]:
+        """Those whose price AWS didn't say."""
+        return tuple(price for price in self.prices if price.hourly is None)
 
     def line(self) -> str:
         """The estimate in one line."""
         samples = sum(pairs for _, _, pairs, _ in self.evals)
-        price = "price unknown" if self.fleet_hourly is None else f"about ${self.fleet_hourly:.2f} an hour"
-        return f"{samples} samples on {self.workers} × {self.instance_type} ({self.market}, {self.region}), {price}"
+        return f"{samples} samples on {self.workers} × {self._instances()}, {self._an_hour()}"
 
     def markdown(self) -> str:
         """The estimate as a page."""
-        hourly = "unknown" if self.hourly is None else f"${self.hourly:.4f}"
-        fleet = "unknown" if self.fleet_hourly is None else f"${self.fleet_hourly:.2f}"
-        most = "unknown" if self.fleet_hourly is None else f"${self.fleet_hourly * self.max_hours:.2f}"
         rows = "\n".join(f"| {task} | {model} | {pairs} | {jobs} |" for task, model, pairs, jobs in self.evals)
+        prices = "\n".join(
+            f"| price of {_named(price)}, an instance-hour | {'unknown' if price.hourly is None else f'${price.hourly:.4f}'} |"
+            for price in self.prices
+        )
+        dearest = max(self._known(), default=0.0)
+        most = "unknown" if self.unknown else f"${dearest * self.workers * self.max_hours:.2f}"
         return (
             f"### {self.line()}\n\n| task | model | samples to run | jobs |\n|---|---|---|---|\n{rows}\n\n"
-            f"| | |\n|---|---|\n| instances | {self.workers} × {self.instance_type} ({self.market}) in {self.region} |\n"
-            f"| price an instance-hour | {hourly} |\n| price of the fleet an hour | {fleet} |\n"
+            f"| | |\n|---|---|\n| instances | {self.workers} × {self._instances()} |\n{prices}\n"
+            f"| price of the fleet | {self._an_hour()} |\n"
             f"| most these instances can cost (each powers off after {self.max_hours:g} h) | {most} |\n\n"
             "Model tokens are not in these figures: Inspect knows no prices.\n"
         )
+
+    def _instances(self) -> str:
+        """What they may be, and where."""
+        kinds = " or ".join(dict.fromkeys(price.instance_type for price in self.prices))
+        markets = ", else ".join(dict.fromkeys(price.market for price in self.prices))
+        return f"{kinds} ({markets}, {self.region})"
+
+    def _an_hour(self) -> str:
+        """What the fleet costs an hour: between all of the cheapest and all of the dearest. What isn't known is named."""
+        known = [price * self.workers for price in self._known()]
+        if not known:
+            return "price unknown"
+        least, most = f"${min(known):.2f}", f"${max(known):.2f}"
+        said = f"about {least} an hour" if least == most else f"{least} to {most} an hour"
+        return f"{said}; the price of {' and '.join(map(_named, self.unknown))} is unknown" if self.unknown else said
+
+    def _known(self) -> list[float]:
+        return [price.hourly for price in self.prices if price.hourly is not None]
+
+
+def _named(price: Price) -> str:
+    return f"{price.instance_type} ({price.market})"
 
 
 def estimate(
     tallies: Sequence[EvalTally],
     *,
-    instance_type: str,
-    market: str,
+    prices: Sequence[Price],
     region: str,
     max_workers: int,
     concurrency: int,
-    hourly: float | None,
     max_hours: float,
 ) -> Estimate:
     """The estimate of a run whose evals stand as `tallies` say."""
@@ -96,10 +127,8 @@ def estimate(
     return Estimate(
         evals=evals,
         workers=workers_for(sum(jobs for *_, jobs in evals), max_workers=max_workers, concurrency=concurrency),
-        instance_type=instance_type,
-        market=market,
+        prices=tuple(prices),
         region=region,
-        hourly=hourly,
         max_hours=max_hours,
     )
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from threading import Event
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.aws.prices import hourly_price, on_demand_price
+from fleet.aws.prices import Price, hourly_price, hourly_prices, on_demand_price
 from fleet.aws.session import Aws
 from tests.fleet.aws.conftest import fail, reply
 
@@ -65,6 +66,37 @@ def test_the_spot_price_is_the_latest_of_the_dearest_zone(aws: Aws) -> None:
 
 def test_the_emulators_spot_history_is_understood(aws: Aws) -> None:
     assert (hourly_price(aws, TYPE, spot=True, patience=60) or 0) > 0
+
+
+def test_all_that_a_launch_may_give_is_priced_in_the_order_in_which_it_is_tried(aws: Aws) -> None:
+    on_demand(aws, product("0.7"))
+    spot(aws, ("a", 1, "0.3"))
+    assert hourly_prices(aws, ["a", "b", "a"], spot=False) == (
+        Price("a", "on-demand", 0.7),
+        Price("b", "on-demand", 0.7),
+    )
+    assert hourly_prices(aws, ["a", "b"], spot=True) == (
+        Price("a", "spot", 0.3),
+        Price("b", "spot", 0.3),
+        Price("a", "on-demand", 0.7),
+        Price("b", "on-demand", 0.7),
+    )
+
+
+def test_prices_that_do_not_come_are_waited_for_together(aws: Aws) -> None:
+    at_last = Event()
+
+    def hang(**_: Any) -> None:
+        at_last.wait(60)
+
+    aws.pricing.meta.events.register("before-call.pricing.GetProducts", hang)
+    began = time.monotonic()
+    try:
+        found = hourly_prices(aws, [f"type-{number}" for number in range(40)], spot=False, patience=0.1)
+    finally:
+        at_last.set()
+    assert time.monotonic() - began < 40 * 0.1
+    assert [price.hourly for price in found] == [None] * 40
 
 
 def no_pricing_api(_: Aws) -> None:

@@ -6,6 +6,7 @@ import io
 
 import pytest
 
+from fleet.aws.prices import Price
 from fleet.cli.display import Display, LiveDisplay, NeedsApproval, display_for, printable
 from fleet.evals.cost import estimate
 from fleet.evals.progress import Progress, WorkerRow
@@ -34,9 +35,7 @@ def test_lines_come_at_most_every_few_seconds_and_the_last_always() -> None:
 
 
 def test_nobody_to_ask_is_an_error_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    offer = estimate(
-        [], instance_type="t", market="spot", region="r", max_workers=1, concurrency=1, hourly=None, max_hours=1
-    )
+    offer = estimate([], prices=[Price("t", "spot", None)], region="r", max_workers=1, concurrency=1, max_hours=1)
     monkeypatch.setattr("sys.stdin", io.StringIO("y"))
     for display in (Display(io.StringIO()), LiveDisplay(io.StringIO())):
         assert not display.can_ask

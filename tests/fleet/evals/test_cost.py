@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleet.aws.prices import Price
 from fleet.evals.cost import CostUnknown, Estimate, check_limit, estimate, workers_for
 from fleet.evals.progress import EvalTally
 
@@ -18,17 +22,15 @@ def test_a_fleet_is_as_large_as_its_work_and_no_larger(jobs: int, most: int, con
     assert workers <= max(jobs, 0)
 
 
-def an_offer(hourly: float | None, done: int = 0) -> Estimate:
+def an_offer(hourly: float | None, done: int = 0, *, others: Sequence[Price] = ()) -> Estimate:
     tally = EvalTally(eval_id="e", task="elements", model="scripted/chemist", jobs={f"j{n}": 2 for n in range(40)})
     tally.done = {f"j{n}" for n in range(done)}
     return estimate(
         [tally],
-        instance_type="c7i.4xlarge",
-        market="on-demand",
+        prices=[Price("c7i.4xlarge", "on-demand", hourly), *others],
         region="us-east-1",
         max_workers=24,
         concurrency=32,
-        hourly=hourly,
         max_hours=24,
     )
 
@@ -45,6 +47,31 @@ def test_an_estimate_is_one_line() -> None:
 
 def test_an_unknown_price_is_said_to_be_unknown() -> None:
     assert an_estimate(None).endswith("price unknown")
+
+
+def test_all_that_the_instances_may_be_is_in_the_estimate() -> None:
+    """Spot falls back to on-demand, and a type to the next: the first one's price alone would promise too little."""
+    offer = replace(
+        an_offer(None),
+        prices=(
+            Price("c7i.4xlarge", "spot", 0.25),
+            Price("m7i.4xlarge", "spot", 0.3),
+            Price("c7i.4xlarge", "on-demand", 0.714),
+            Price("m7i.4xlarge", "on-demand", 0.8),
+        ),
+    )
+    assert offer.line() == (
+        "80 samples on 4 × c7i.4xlarge or m7i.4xlarge (spot, else on-demand, us-east-1), $1.00 to $3.20 an hour"
+    )
+    assert "| price of c7i.4xlarge (on-demand), an instance-hour | $0.7140 |" in offer.markdown()
+    assert "can cost (each powers off after 24 h) | $76.80 |" in offer.markdown()
+    assert offer.hourly == 0.25
+
+
+def test_a_price_that_is_not_known_is_no_small_one() -> None:
+    offer = an_offer(0.714, others=[Price("m7i.4xlarge", "on-demand", None)])
+    assert offer.line().endswith("about $2.86 an hour; the price of m7i.4xlarge (on-demand) is unknown")
+    assert "can cost (each powers off after 24 h) | unknown |" in offer.markdown()
 
 
 def test_what_is_done_already_is_not_paid_again() -> None:
