@@ -36,6 +36,23 @@ class HostUnfit(FleetError):
     """This instance can't run the jobs; raised before it takes one."""
 
 
+class HostFailed(FleetError):
+    """This instance can run jobs no more; those that it had are back on the queue."""
+
+    why: str
+    minutes: float
+    done: str
+    """What was done here before."""
+    advice: str
+
+    def message(self) -> str:
+        """One line: what was wrong for how long, what became of the jobs, what helps."""
+        return (
+            f"this host can't go on: {self.why}, and so for {self.minutes:g} minutes. What it had in flight is back on the "
+            f"queue; before: {self.done}. {self.advice}"
+        )
+
+
 class DockerUnreachable(HostUnfit):
     """No engine answers."""
 

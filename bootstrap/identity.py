@@ -48,7 +48,7 @@ class Metadata:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.endpoint = (environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or ADDRESS).rstrip("/")
-        self._disabled = environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true"
+        self.disabled = environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true"
         self._tries = tries
         self._timeout = timeout
         self._sleep = sleep
@@ -74,7 +74,7 @@ class Metadata:
 
     def instance_id(self) -> str:
         """This instance's id. InstanceUnknown: after `tries`, each a second or more after the one before."""
-        if self._disabled:
+        if self.disabled:
             raise InstanceUnknown(endpoint=self.endpoint, why="AWS_EC2_METADATA_DISABLED is set")
         why = "it was not asked"
         for attempt in range(self._tries):

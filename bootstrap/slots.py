@@ -36,6 +36,10 @@ class Slots:
         """One more: a job went through without a rate limit."""
         return replace(self, now=min(self.most, self.now + 1))
 
+    def after_low_memory(self, running: int) -> Slots:
+        """Half of what runs now, and for good no more than three quarters: so many jobs don't fit into this machine."""
+        return replace(self, most=max(1, min(self.most, running * 3 // 4)), now=max(1, min(self.now, running // 2)))
+
     def free(self, running: int) -> int:
         """How many jobs more may be taken; running jobs are never stopped for a halving."""
         return max(0, self.now - running)

@@ -2,15 +2,16 @@
 
 It takes messages only for slots that are free, so that no job waits here while another instance is idle. It ends when no
 job came for a while, when its queue is gone (the run is over), or when it is told to stop; then every job in flight is
-released at once, before anything else is tidied up.
+released at once, before anything else is tidied up. What watches over the host beside it may hold its intake (`hold`), or
+have it `leave`: then each job in flight ends here or is released, as the watch decides.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
@@ -20,6 +21,8 @@ from bootstrap.delivery import Delivered, Deliveries
 from bootstrap.slots import Slots
 from fleet.aws.failures import AwsRefused, CredentialsBad, Denied
 from fleet.aws.queues import BATCH, Message, QueueGone
+from fleet.evals.documents import EvalId, JobMessage
+from fleet.wire import DocumentRefused
 
 POLL_SECONDS = 3
 """How long an empty queue is waited on in one call. A call can't be cut short, so this is how long a stop may take."""
@@ -28,6 +31,13 @@ TELL_SECONDS = 30.0
 """Between two lines that say how far the work is: a line a job would be thousands."""
 REFUSED_SECONDS = 5.0
 """Before the queue is asked again after it didn't answer."""
+LEAVE_LOOK_SECONDS = 1.0
+"""Between two looks at whether the time to leave has come, which may be brought forward."""
+
+Reason = Literal["idle", "queue gone", "stopped", "interrupted", "host"]
+"""Why work ended. interrupted: EC2 takes the instance back. host: the machine can't go on."""
+Keeps = Callable[[float, Sequence[float]], bool]
+"""Whether a job in flight may go on: its seconds so far, and those of the jobs of its eval that were done here."""
 
 
 class ReceivesMessages(Protocol):
@@ -36,6 +46,21 @@ class ReceivesMessages(Protocol):
     def receive(self, url: str, *, most: int = 10, wait: int = 20) -> list[Message]:
         """Up to `most` messages, waiting up to `wait` seconds for the first."""
         ...
+
+
+Watch = Callable[["Work"], Coroutine[Any, Any, None]]
+"""What watches while a worker works."""
+
+
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """A job that this worker holds."""
+
+    message: Message
+    eval_id: EvalId
+    since: float
+    """Monotonic seconds."""
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
 
 @dataclass(slots=True)
@@ -49,39 +74,82 @@ class Work:
     stop: anyio.Event
     """Set: stop now."""
     say: Callable[[str], None]
+    beside: Sequence[Watch] = ()
+    """Each runs while it works, and ends with it."""
     outcomes: Counter[str] = field(default_factory=Counter)
-    running: int = 0
     given_back: list[str] = field(default_factory=list)
-    """Jobs that were in flight when it stopped."""
+    """Jobs that were in flight and didn't end here."""
+    durations: dict[EvalId, list[float]] = field(default_factory=dict)
+    """Seconds that each job took which was done here, from message to message's end."""
+    held: bool = False
+    """No jobs are taken for now."""
+    leaving: Literal["interrupted", "host"] | None = None
+    why: str = ""
+    """Why it leaves, for a person."""
+    _leave_by: float = 0.0
+    _left: anyio.Event = field(default_factory=anyio.Event)
+    _flights: list[_Flight] = field(default_factory=list)
     _tell_from: float = 0.0
     _freed: anyio.Event = field(default_factory=anyio.Event)
     _idle_from: float = 0.0
     """Monotonic seconds: the last job's end, or the moment at which one comes back that is to be tried again."""
 
-    async def run(self) -> str:
-        """Work until the end; why it ended: `idle`, `queue gone` or `stopped`. Raises what made work impossible."""
+    async def run(self) -> Reason:
+        """Work until the end; why it ended. Raises what made work impossible."""
         self._idle_from = self.deliveries.clockwork.now()
-        why = "stopped"  # unless taking ends by itself: a stop cancels it
+        why: Reason = "stopped"  # unless taking ends by itself: a stop cancels it
         try:
             async with anyio.create_task_group() as around:
                 around.start_soon(self._beat)
+                for watch in self.beside:
+                    around.start_soon(watch, self)
                 async with anyio.create_task_group() as jobs:
                     around.start_soon(self._stop_when_told, jobs)
+                    around.start_soon(self._leave_in_time, jobs)
                     why = await self._take(jobs)
-                    if why != "idle":
+                    if why in ("queue gone", "stopped"):
                         self._give_back(jobs)
                 around.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             raise _first(group) from None  # it has its own traceback; the groups around it say nothing more
         if self.given_back:
-            await self.deliveries.reports.send("given_back", jobs=list[JsonValue](self.given_back))
-        return why
+            await self.deliveries.reports.send("given_back", jobs=list[JsonValue](sorted(self.given_back)))
+        return self.leaving or why
 
-    async def _take(self, jobs: TaskGroup) -> str:
+    @property
+    def running(self) -> int:
+        """How many jobs are in flight."""
+        return len(self._flights)
+
+    def hold(self) -> None:
+        """Take no jobs until `resume`; those in flight go on."""
+        self.held = True
+
+    def resume(self) -> None:
+        """Take jobs again."""
+        self.held = False
+        self._idle_from = max(self._idle_from, self.deliveries.clockwork.now())
+        self._freed.set()
+
+    def leave(self, reason: Literal["interrupted", "host"], why: str, *, by: float, keeps: Keeps) -> None:
+        """Take no more jobs, and end for this reason. A job that `keeps` doesn't name goes back at once, the others go on.
+
+        What isn't done `by` then (monotonic seconds) goes back too. Called again, the last reason counts and the earliest end.
+        """
+        self._leave_by = by if self.leaving is None else min(by, self._leave_by)
+        self.leaving, self.why = reason, why
+        now = self.deliveries.clockwork.now()
+        self._release(
+            flight for flight in self._flights if not keeps(now - flight.since, self.durations.get(flight.eval_id, ()))
+        )
+        self._left.set()
+        self._freed.set()
+
+    async def _take(self, jobs: TaskGroup) -> Reason:
         """Take messages while there are free slots; why no more are taken."""
         clock = self.deliveries.clockwork
-        while not self.stop.is_set():
-            free = self.slots.free(self.running)
+        while not self.stop.is_set() and not self.leaving:
+            free = 0 if self.held else self.slots.free(self.running)
             if not free:
                 self._freed = anyio.Event()
                 await self._freed.wait()
@@ -97,26 +165,33 @@ class Work:
                 messages = []
                 await clock.sleep(REFUSED_SECONDS)
             for message in messages:  # each task is started even if cancelled by now: it is what releases its message
-                self.running += 1
+                flight = _Flight(message, _eval_of(message), clock.now())
+                if self.held or self.leaving:  # since the queue was asked
+                    flight.scope.cancel()
+                self._flights.append(flight)
                 self._idle_from = max(self._idle_from, clock.now())
-                jobs.start_soon(self._do, message)
-            if not self.running and clock.now() - self._idle_from >= self.idle_seconds:
+                jobs.start_soon(self._do, flight)
+            if not self.held and not self.running and clock.now() - self._idle_from >= self.idle_seconds:
                 return "idle"
-        return "stopped"
+        return self.leaving or "stopped"
 
     def _receive(self, most: int) -> list[Message]:
         return self.receiver.receive(self.deliveries.queue, most=most, wait=POLL_SECONDS)
 
-    async def _do(self, message: Message) -> None:
+    async def _do(self, flight: _Flight) -> None:
+        clock = self.deliveries.clockwork
         try:
-            delivered = await self.deliveries.deliver(message)
-            self.outcomes[delivered.outcome] += 1
-            self._idle_from = max(self._idle_from, self.deliveries.clockwork.now() + delivered.again_in)
-            self._tell()
-            await self._adapt(delivered)
+            with flight.scope:
+                delivered = await self.deliveries.deliver(flight.message)
+                self.outcomes[delivered.outcome] += 1
+                if delivered.outcome == "done":
+                    self.durations.setdefault(flight.eval_id, []).append(clock.now() - flight.since)
+                self._idle_from = max(self._idle_from, clock.now() + delivered.again_in)
+                self._tell()
+                await self._adapt(delivered)
         finally:
-            self.running -= 1
-            self._idle_from = max(self._idle_from, self.deliveries.clockwork.now())
+            self._flights.remove(flight)
+            self._idle_from = max(self._idle_from, clock.now())
             self._freed.set()
 
     def _tell(self) -> None:
@@ -146,13 +221,29 @@ class Work:
         await self.stop.wait()
         self._give_back(jobs)
 
+    async def _leave_in_time(self, jobs: TaskGroup) -> None:
+        await self._left.wait()
+        clock = self.deliveries.clockwork
+        while (left := self._leave_by - clock.now()) > 0:
+            await clock.sleep(min(left, LEAVE_LOOK_SECONDS))
+        self._give_back(jobs)
+
     def _give_back(self, jobs: TaskGroup) -> None:
-        """Cancel every delivery: each releases its message at once."""
-        if not jobs.cancel_scope.cancel_called:
-            self.given_back = sorted(message.job for message in self.deliveries.held.values())
-            if self.given_back:
-                self.say(f"stopping; jobs in flight that are given back: {len(self.given_back)}")
-            jobs.cancel_scope.cancel()
+        """Cancel every delivery, and the wait for more."""
+        self._release(self._flights)
+        jobs.cancel_scope.cancel()
+
+    def _release(self, flights: Iterable[_Flight]) -> None:
+        """Cancel these deliveries: each releases its message at once."""
+        released = []
+        for flight in flights:
+            job = self.deliveries.held.get(flight.message.receipt)
+            if job is not None and not flight.scope.cancel_called:
+                released.append(job.job)
+            flight.scope.cancel()
+        if released:
+            self.given_back += released
+            self.say(f"jobs in flight that are given back: {len(released)}")
 
 
 def told(outcomes: Mapping[str, int]) -> str:
@@ -161,6 +252,14 @@ def told(outcomes: Mapping[str, int]) -> str:
         ", ".join(f"{count} {'job' if count == 1 else 'jobs'} {outcome}" for outcome, count in sorted(outcomes.items()))
         or "no job"
     )
+
+
+def _eval_of(message: Message) -> EvalId:
+    """The eval that a message names; none, for one that means nothing here."""
+    try:
+        return JobMessage.read(message.body).eval_id
+    except DocumentRefused:
+        return ""
 
 
 def _first(error: BaseException) -> BaseException:

@@ -26,6 +26,9 @@ from fleet.evals.documents import WorkerOrder
 if TYPE_CHECKING:
     from bootstrap.environment import JobEnvironment
 
+STATE_NAMES = {"interrupted": "Interrupted"}
+"""How the UI names a worker's end, where Prefect's own name for it isn't all there is to say."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
 Work = Callable[Concatenate[Instance, P], Awaitable[T]]
@@ -144,8 +147,9 @@ async def run_jobs(instance: Instance, environment: JobEnvironment) -> None:
 async def fleet_worker(order: WorkerOrder) -> State[Any]:
     """Work on an order's jobs. When this ends, no job is held by this instance and no secret is in its memory.
 
-    A step that fails ends it with one line: which step, why, what to do. Killed without a word, its jobs come back to the queue
-    when their leases lapse.
+    A step that fails ends it with one line: which step, why, what to do. One that EC2 takes back has done what fits, and is
+    `Interrupted`: a kind of Completed, since nothing failed. Killed without a word, its jobs come back to the queue when their
+    leases lapse.
     """
     async with on_duty(order, worker=str(flow_run.get_id()), say=_say) as instance:
         if order.needs_docker:
@@ -165,4 +169,6 @@ async def fleet_worker(order: WorkerOrder) -> State[Any]:
         if instance.jobs_user:
             await hand_over(instance, environment)
         await run_jobs(instance, environment)
-    return Failed(message=instance.ended) if instance.failed else Completed(message=instance.ended)
+    if instance.failed:
+        return Failed(message=instance.ended)
+    return Completed(name=STATE_NAMES.get(instance.reason, "Completed"), message=instance.ended)

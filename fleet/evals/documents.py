@@ -198,7 +198,17 @@ class WorkerOrder(Wire):
 
 
 EventKind = Literal[
-    "booted", "secrets_fetched", "job_started", "job_done", "job_failed", "rate_limited", "given_back", "beat", "ended"
+    "booted",
+    "secrets_fetched",
+    "job_started",
+    "job_done",
+    "job_failed",
+    "rate_limited",
+    "notice",
+    "host",
+    "given_back",
+    "beat",
+    "ended",
 ]
 
 
@@ -218,6 +228,8 @@ class WorkerEvent(Wire):
     job: JobId | None = None
     detail: dict[str, JsonValue] = {}
     """booted: `seconds`. secrets_fetched: `parameter`. job_started: `failures`. job_done: `seconds`, `samples`, `errors`,
-    `tokens`. job_failed: `attempt` (none for a message that means nothing here), `final`, `kind`, `why`. rate_limited: `times`,
-    `slots`. given_back: `jobs`. beat: `slots`, `running`. ended: `why`, `seconds`.
+    `tokens`, and `cost` (dollars) where Inspect had prices. job_failed: `attempt` (none for a message that means nothing
+    here), `final`, `kind`, `why`. rate_limited: `times`, `slots`. notice: `kind` (interruption, rebalance), `at`, `heeded`.
+    host: `taking` (whether jobs are taken), `why`. given_back: `jobs`. beat: `slots`, `running`. ended: `reason` (idle, queue
+    gone, stopped, interrupted, host, failed), `why`, `seconds`.
     """

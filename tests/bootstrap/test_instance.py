@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
 import pytest
+from prefect.exceptions import TerminationSignal
 
 from bootstrap.clockwork import real_clockwork
 from bootstrap.environment import JobEnvironment
+from bootstrap.host import DockerUnreachable, HostFailed
 from bootstrap.instance import Instance, on_duty
 from fleet.aws.parameters import ParameterNotReady
 from fleet.aws.queues import Depth, QueueGone
@@ -113,6 +116,40 @@ class Heard:
 
     def send(self, _: str, bodies: Sequence[str], *__: object) -> None:
         self.events += [WorkerEvent.read(body) for body in bodies]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "failed"),
+    [
+        pytest.param(HostFailed(why="no disk", minutes=5, done="no job", advice="More."), "host", True, id="host"),
+        pytest.param(DockerUnreachable(why="it is down"), "failed", True, id="a step"),
+        pytest.param(TerminationSignal(signal=15), "stopped", False, id="a signal"),
+        pytest.param(ValueError("a bug"), "failed", False, id="a bug"),
+    ],
+)
+def test_the_last_event_says_in_a_word_why_it_ended(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, reason: str, failed: bool
+) -> None:
+    queues = Heard()
+    monkeypatch.setattr("bootstrap.instance.Queues", lambda _: queues)
+    duties: list[Instance] = []
+
+    async def main() -> None:
+        async with on_duty(ORDER, worker="w", say=print, environ={"FLEET_INSTANCE_ID": "i-0"}) as instance:
+            duties.append(instance)
+            instance.doing = "run-jobs"
+            raise error
+
+    with suppress(type(error)):
+        anyio.run(main)
+    assert queues.events[-1].kind == "ended"
+    assert queues.events[-1].detail["reason"] == reason
+    assert duties[0].failed is failed
+    if reason == "host":
+        assert queues.events[-1].detail["why"] == (
+            "run-jobs failed: this host can't go on: no disk, and so for 5 minutes. What it had in flight is back on the queue; "
+            "before: no job. More."
+        )
 
 
 class Lagging:

@@ -18,7 +18,7 @@ from bootstrap.reports import Reports
 from bootstrap.runners import JobAnswer
 from bootstrap.secrets import Secrets
 from bootstrap.slots import Slots
-from bootstrap.work import POLL_SECONDS, Work
+from bootstrap.work import POLL_SECONDS, Reason, Watch, Work
 from fleet.aws.queues import LeaseLost, Message, QueueGone
 from fleet.errors import FleetError
 from fleet.evals.documents import (
@@ -216,6 +216,9 @@ class World:
         self.slots = Slots(most=slots, now=slots)
         self.folder = folder
         self.lease_seconds = lease_seconds
+        self.beside: list[Watch] = []
+        self.acts: list[tuple[float, Callable[[], None]]] = []
+        """What happens when."""
         self.manifest = manifest_of(jobs)
         self.jobs = [job.job for job in self.manifest.jobs]
         self.objects.held[LAYOUT.manifest(EVAL)] = self.manifest.write().encode()
@@ -247,11 +250,16 @@ class World:
             idle_seconds=idle_seconds,
             stop=stop,
             say=self.said.append,
+            beside=self.beside,
         )
 
-    def work(self, *, stop_at: float | None = None, gone_at: float | None = None, workers: int = 1) -> list[str]:
+    def at(self, seconds: float, act: Callable[[], None]) -> None:
+        """Have something happen while the workers work."""
+        self.acts.append((seconds, act))
+
+    def work(self, *, stop_at: float | None = None, gone_at: float | None = None, workers: int = 1) -> list[Reason]:
         """Let workers work until they end; why each did."""
-        ends: list[str] = []
+        ends: list[Reason] = []
         self.workers: list[Work] = []
 
         async def one(stop: anyio.Event) -> None:
@@ -268,6 +276,8 @@ class World:
 
             async with anyio.create_task_group() as around:
                 around.start_soon(self.time.pass_by)
+                for seconds, act in self.acts:
+                    around.start_soon(at, seconds, act)
                 if stop_at is not None:
                     around.start_soon(at, stop_at, stop.set)
                 if gone_at is not None:
@@ -295,6 +305,10 @@ class World:
         log = folder / f"{job.job}.eval"
         log.write_bytes(f"log {len(self.ran)}".encode())
         return JobAnswer(log=log, result=result_of(job), seconds=script.seconds, rate_limited=script.rate_limited)
+
+    def waiting(self) -> list[str]:
+        """The jobs that others may take now."""
+        return sorted(JobMessage.read(one.body).job for one in self.queues.held if one.visible_at <= self.time.now)
 
     def results(self) -> list[str]:
         return sorted(LAYOUT.job_of(key) for key in self.objects.held if key.startswith(LAYOUT.results(EVAL)))

@@ -82,6 +82,13 @@ def test_a_spot_notice_says_what_and_when() -> None:
     }
 
 
+def test_a_recommendation_says_since_when() -> None:
+    """In UTC, to the second."""
+    found = entries(MACHINE, Notice(rebalance=NOW), None)
+    assert json.loads(found["meta-data/events/recommendations/rebalance"]) == {"noticeTime": "2026-01-01T00:00:00Z"}
+    assert "meta-data/spot/instance-action" not in found
+
+
 def test_a_token_is_for_one_instance_and_for_its_time() -> None:
     """Another instance's token, or one that has run out, is none."""
     clock = [0.0]

@@ -1,0 +1,200 @@
+"""What may be removed from Docker's engine while jobs run, to make room. The rule is that nothing of a running job goes, nor
+anything that can't be had again.
+
+- Containers that have stood still for an hour and whose compose project has none that runs: a job's sandbox is one project, so
+  that this one's job is over, or was killed.
+- Images without a container, and here for an hour or more. A job that needs one pulls or builds it again, as it did before: that
+  costs time, and nothing else. Images without a name (what a newer build left behind) are among them.
+- Build cache that no build has used for an hour. A build in progress keeps its own.
+
+Only what has come since this worker began to take jobs: what was there before is the image's, the setup script's or, on a
+person's own machine, theirs, and may be nowhere else. Of build cache that can't be told, and needn't be: it is no more than a copy
+of what builds make. Engine-side, a container that runs, and an image that any container uses, can't be removed without force,
+which is never used: what is started between a look and a removal is safe.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bootstrap.commands import Commands, Said, run_command
+
+T = TypeVar("T")
+
+OLD = timedelta(hours=1)
+NOTE_EVERY = timedelta(minutes=5)
+"""How often it is noted which images there are: their age here is known to that."""
+ANSWER_SECONDS = 30.0
+"""For what the engine knows by heart."""
+REMOVE_SECONDS = 45.0
+"""For one command that removes: what it didn't come to is left to the next round."""
+ROOM_SECONDS = 60.0
+"""After so long, a round begins no further removal."""
+BATCH = 100
+"""Ids on one command line."""
+IMAGES = 20
+"""Images that one command removes."""
+AT_REST = frozenset({"exited", "dead"})
+"""States of a container that has ended. One that was created a moment ago is about to start."""
+PROJECT = "com.docker.compose.project"
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container, as far as it may be removed."""
+
+    id: str
+    image: str
+    """The image's id."""
+    state: str
+    project: str
+    """Of compose; empty: none."""
+    created: datetime
+    ended: datetime
+    """When it last stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image and the names by which it can be had again."""
+
+    id: str
+    names: tuple[str, ...]
+
+
+def old_containers(containers: Iterable[Container], *, since: datetime, now: datetime) -> list[Container]:
+    """Those that may go: created after `since`, at rest for an hour, of a project in which nothing runs."""
+    known = list(containers)
+    live = {one.project for one in known if one.project and one.state not in AT_REST}
+    return [
+        one
+        for one in known
+        if one.state in AT_REST and one.created >= since and now - one.ended >= OLD and one.project not in live
+    ]
+
+
+def old_images(
+    images: Iterable[Image],
+    used: Collection[str],
+    *,
+    seen: Mapping[str, datetime],
+    before: Collection[str],
+    now: datetime,
+) -> list[Image]:
+    """Those that may go: not `used` by a container, not there `before`, and `seen` here first an hour ago."""
+    return [one for one in images if one.id not in used and one.id not in before and now - seen.get(one.id, now) >= OLD]
+
+
+class DockerRoom:
+    """Docker's engine on this host: whether it answers, and how room is made on it. Blocking; every command has a time limit."""
+
+    def __init__(
+        self,
+        *,
+        env: Mapping[str, str] = os.environ,
+        run: Commands = run_command,
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """From this moment on, what comes into the engine is this worker's. `wall`: the engine's times are times of day."""
+        self._env, self._run, self._wall, self._clock = env, run, wall, clock
+        self._since = wall()
+        self._before: frozenset[str] | None = None
+        self._seen: dict[str, datetime] = {}
+        self._note_at = self._since
+
+    def folders(self) -> list[Path]:
+        """Where the engine keeps what it has, as far as it says."""
+        said = self._docker("info", "--format", "{{.DockerRootDir}}", seconds=ANSWER_SECONDS)
+        return [Path(said.out.strip())] if said.code == 0 and said.out.strip().startswith("/") else []
+
+    def trouble(self) -> str:
+        """Why the engine doesn't answer; empty: it does."""
+        if self._wall() < self._note_at:
+            said = self._docker("ps", "--quiet", seconds=ANSWER_SECONDS)
+            return "" if said.code == 0 else said.why
+        return self._note()
+
+    def make_room(self) -> str:
+        """Remove what may go; what was removed, for the log."""
+        if trouble := self._note():
+            return f"nothing could be removed: {trouble}"
+        now, until = self._wall(), self._clock() + ROOM_SECONDS
+        stopped = old_containers(self._containers(), since=self._since, now=now)
+        removed = 0
+        for batch in _batches(stopped, BATCH):
+            if self._clock() < until:
+                ids = [one.id for one in batch]
+                removed += len(self._docker("container", "rm", "--volumes", *ids, seconds=REMOVE_SECONDS).out.split())
+        used = {one.image for one in self._containers()}
+        unused = old_images(self._images(), used, seen=self._seen, before=self._before or (), now=now)
+        for some in _batches(unused, IMAGES):
+            if self._clock() < until:
+                # By name: an image with several loses them one by one, which its id alone would take force for.
+                names = [name for image in some for name in image.names]
+                self._docker("image", "rm", *names, seconds=REMOVE_SECONDS)
+        gone = {one.id for one in unused} - {one.id for one in self._images()}
+        cache = self._docker("builder", "prune", "--force", "--filter", "until=1h", seconds=REMOVE_SECONDS)
+        freed = " ".join((cache.out.strip().splitlines() or ["nothing"])[-1].split()) if cache.code == 0 else cache.why
+        return (
+            f"room was made: containers removed that had stood still for an hour: {removed}; images, unused and here for as long: "
+            f"{len(gone)}; build cache: {freed}"
+        )
+
+    def _note(self) -> str:
+        """Note which images there are; why the engine doesn't say."""
+        said = self._docker("image", "ls", "--all", "--quiet", "--no-trunc", seconds=ANSWER_SECONDS)
+        if said.code:
+            return said.why
+        now = self._wall()
+        self._note_at = now + NOTE_EVERY
+        there = set(said.out.split())
+        if self._before is None:
+            self._before = frozenset(there)
+        self._seen = {one: self._seen.get(one, now) for one in there}
+        return ""
+
+    def _containers(self) -> list[Container]:
+        ids = self._docker("ps", "--all", "--quiet", "--no-trunc", seconds=ANSWER_SECONDS).out.split()
+        return [
+            Container(
+                id=str(one["Id"]),
+                image=str(one["Image"]),
+                state=str(one["State"]["Status"]),
+                project=str((one["Config"].get("Labels") or {}).get(PROJECT, "")),
+                created=datetime.fromisoformat(one["Created"]),
+                ended=datetime.fromisoformat(one["State"]["FinishedAt"]),
+            )
+            for batch in _batches(ids, BATCH)
+            for one in self._inspect("container", batch)
+        ]
+
+    def _images(self) -> list[Image]:
+        return [
+            Image(str(one["Id"]), tuple(one.get("RepoTags") or one.get("RepoDigests") or [one["Id"]]))
+            for batch in _batches(list(self._seen), BATCH)
+            for one in self._inspect("image", batch)
+        ]
+
+    def _inspect(self, kind: str, ids: Iterable[str]) -> list[dict[str, Any]]:
+        """Those that are still there; the client ends with 1 if one isn't."""
+        said = self._docker(kind, "inspect", *ids, seconds=ANSWER_SECONDS)
+        try:
+            found: list[dict[str, Any]] = json.loads(said.out)
+        except ValueError:
+            return []
+        return found
+
+    def _docker(self, *arguments: str, seconds: float) -> Said:
+        return self._run(["docker", *arguments], env=self._env, seconds=seconds)
+
+
+def _batches(found: list[T], size: int) -> Iterator[list[T]]:
+    return (found[start : start + size] for start in range(0, len(found), size))

@@ -1,0 +1,69 @@
+"""A look at this host for the guard: room on the filesystems that matter, memory, and whether Docker's engine answers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from bootstrap.guard import Filesystem, Reading
+
+READ_SECONDS = 60.0
+"""For one look: twice what the engine gets to answer."""
+MEMORY = Path("/proc/meminfo")
+DOCKER_FOLDERS = (Path("/var/lib/docker"), Path("/var/lib/containerd"))
+"""Where engines keep images and containers, the second from Docker 29 on; the engine's own word is asked for besides."""
+
+
+class HostReader:
+    """Looks at the host; a call is a look, and never takes longer than `READ_SECONDS`."""
+
+    def __init__(self, folders: Iterable[Path], engine: Callable[[], str] | None, *, memory: Path = MEMORY) -> None:
+        """`engine` says why Docker's engine doesn't answer (empty: it does); None: nobody needs it."""
+        self._folders, self._engine, self._memory = tuple(folders), engine, memory
+        # Its own, and threads that hang are left behind: the others' calls must not keep the guard waiting, nor its own.
+        self._limiter = anyio.CapacityLimiter(8)
+
+    async def __call__(self) -> Reading:
+        """One look."""
+        with anyio.move_on_after(READ_SECONDS):
+            return await anyio.to_thread.run_sync(self.read, abandon_on_cancel=True, limiter=self._limiter)
+        return Reading(silent=f"the host couldn't be looked at within {READ_SECONDS:g} s")
+
+    def read(self) -> Reading:
+        """The same, blocking."""
+        return Reading(
+            filesystems=tuple(filesystems(self._folders)),
+            memory=memory(self._memory),
+            engine=self._engine() if self._engine else "",
+        )
+
+
+def filesystems(folders: Iterable[Path]) -> Iterator[Filesystem]:
+    """The filesystems of these folders, each once; a folder that isn't there has none."""
+    known: set[int] = set()
+    for folder in folders:
+        try:
+            device, found = folder.stat().st_dev, os.statvfs(folder)
+        except OSError:
+            continue
+        if device not in known:
+            known.add(device)
+            block = found.f_frsize
+            yield Filesystem(str(folder), found.f_bavail * block, found.f_blocks * block, found.f_favail, found.f_files)
+
+
+def memory(path: Path) -> tuple[int, int] | None:
+    """Bytes available and in all, by the kernel; None where it doesn't say."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return None
+    kib = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines) if rest.split()}
+    try:
+        return kib["MemAvailable"] * 1024, kib["MemTotal"] * 1024
+    except KeyError:
+        return None

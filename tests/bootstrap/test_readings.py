@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import anyio
+import pytest
+
+from bootstrap import readings
+from bootstrap.readings import HostReader, filesystems, memory
+
+MEMINFO = """MemTotal:       32768000 kB
+MemFree:         1000000 kB
+MemAvailable:    8192000 kB
+HugePages_Total:       0
+"""
+
+
+def test_each_filesystem_is_read_once_and_a_folder_that_is_not_there_never(tmp_path: Path) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (one,) = filesystems([tmp_path / "none", inside, tmp_path])
+    assert one.folder == str(inside)
+    assert 0 < one.free <= one.size
+    assert one.free_inodes <= one.inodes
+
+
+def test_memory_is_what_the_kernel_says_is_available(tmp_path: Path) -> None:
+    path = tmp_path / "meminfo"
+    path.write_text(MEMINFO)
+    assert memory(path) == (8192000 * 1024, 32768000 * 1024)
+    path.write_text("MemTotal: 5 kB\n")
+    assert memory(path) is None
+    assert memory(tmp_path / "none") is None
+
+
+def test_a_look_takes_in_all_of_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        found = await HostReader([tmp_path], lambda: "it is down", memory=tmp_path / "none")()
+        assert [one.folder for one in found.filesystems] == [str(tmp_path)]
+        assert (found.engine, found.memory, found.silent) == ("it is down", None, "")
+        assert (await HostReader([tmp_path], None)()).engine == ""
+
+    anyio.run(main)
+
+
+def test_a_look_that_hangs_is_an_answer_however_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also once all of its threads hang."""
+    monkeypatch.setattr(readings, "READ_SECONDS", 0.01)
+    over = threading.Event()
+
+    def hangs() -> str:
+        over.wait(60)
+        return ""
+
+    async def main() -> None:
+        reader = HostReader([], hangs)
+        for _ in range(12):
+            assert (await reader()).silent == "the host couldn't be looked at within 0.01 s"
+
+    try:
+        with anyio.from_thread.start_blocking_portal() as portal:
+            portal.call(main)
+            over.set()
+    finally:
+        over.set()
