@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from importlib import metadata
 from pathlib import Path
 
@@ -110,6 +112,28 @@ def test_keys_logs_and_identities_are_cleaned_away(machine: dict[str, str], tmp_
     assert [name for name in gone if (root / name).exists()] == []
     assert (root / "var/log/syslog").read_text() == ""
     assert (root / "etc/ssh/sshd_config").exists()
+
+
+@pytest.mark.parametrize(("mode", "shared"), [(0o755, True), (0o555, False)], ids=["may write", "may not"])
+def test_whoever_may_not_write_the_shared_caches_has_their_own(mode: int, shared: bool) -> None:
+    """uv ends with "permission denied" in a cache of root's; without these variables it takes the home folder."""
+    with tempfile.TemporaryDirectory() as folder:  # not pytest's, which another user may not enter
+        opt = Path(folder, "opt")
+        python = opt / "inspect-fleet/venv/bin/python"
+        python.parent.mkdir(parents=True)
+        python.symlink_to(shutil.which("env") or "/usr/bin/env")
+        script = Path(folder, "fleet-python")
+        script.write_text((BAKE / "files/fleet-python").read_text().replace("/opt/", f"{opt}/"))
+        for name in ("uv-cache", "uv-python"):
+            (opt / name).mkdir()
+            (opt / name).chmod(mode)
+        Path(folder).chmod(0o755)
+        other = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 and not shared else {}
+        command = ["/bin/sh", str(script)]
+        said = subprocess.run(command, env={"HOME": "/h"}, capture_output=True, text=True, check=True, **other).stdout  # type: ignore[call-overload]
+        told = dict(line.split("=", 1) for line in said.splitlines())
+        wanted = {"UV_CACHE_DIR": f"{opt}/uv-cache", "UV_PYTHON_INSTALL_DIR": f"{opt}/uv-python"} if shared else {}
+        assert {name: value for name, value in told.items() if name.startswith("UV_")} == wanted
 
 
 def test_the_addresses_and_limits_are_those_that_the_host_checks_name() -> None:
