@@ -68,6 +68,20 @@ def test_a_setting_lies_where_jobs_start_with_an_environment_of_its_own(tmp_path
     assert said(there, "status", "--porcelain") == ""
 
 
+def test_a_locked_setting_gets_what_its_lock_says_and_nothing_for_developers(tmp_path: Path) -> None:
+    """The lock is older than the project, and its developers' tool can't be installed: neither matters on an instance."""
+    project = PLAIN.format(name="tools", needs=["nobody-locked-this"]) + "[dependency-groups]\ndev = ['a-tool']\n"
+    tool = '[[package]]\nname = "a-tool"\nversion = "1"\nsource = { directory = "nowhere" }\n\n'
+    lock = (
+        LOCK.replace("[[package]]", f"{tool}[[package]]")
+        + '\n[package.dev-dependencies]\ndev = [{ name = "a-tool" }]\n'
+    )
+    environment = built(tmp_path / "cache", packed(tmp_path, {"pyproject.toml": project, "uv.lock": lock}))
+    there = environment.working_folder / ".settings" / "tools"
+    assert (there / ".venv/bin/python").exists()
+    assert (there / "uv.lock").read_text() == lock
+
+
 def test_what_is_made_there_does_not_show_in_its_git(tmp_path: Path) -> None:
     """Without a lock uv writes one, and an editable install may leave traces: a task that asks git sees the checkout."""
     setting = packed(
