@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fleet.aws.batches import in_one
 from fleet.aws.commands import aws_command
 from fleet.aws.failures import AwsRefused, Denied, calling
 from fleet.aws.images import CONTRACT_TAG, UNKNOWN_AMI, VERSION_TAG
@@ -205,20 +206,29 @@ class Amis:
                 )
 
     def delete_snapshots(self, snapshots: Iterable[str]) -> None:
-        """Delete these; waits for EC2 to see that their image is gone."""
+        """Delete these; waits for EC2 to see that their image is gone. AwsRefused names those that stay; the others go."""
+        refusals: dict[str, AwsRefused] = {}
         for snapshot in snapshots:
-            for left in reversed(range(DELETE_TRIES)):
-                try:
-                    with calling("ec2", f"{snapshot} in {self.place.region}"):
-                        self._ec2.delete_snapshot(SnapshotId=snapshot)
-                except AwsRefused as refusal:
-                    if refusal.code in UNKNOWN_SNAPSHOT:
-                        break
-                    if refusal.code != IN_USE or not left:
-                        raise
-                    self.place.patience.sleep(self.place.patience.every)
-                else:
-                    break
+            try:
+                self._delete_snapshot(snapshot)
+            except AwsRefused as refusal:
+                refusals[snapshot] = refusal
+        if refusals:
+            raise in_one(refusals, where=f" in {self.place.region}")
+
+    def _delete_snapshot(self, snapshot: str) -> None:
+        for left in reversed(range(DELETE_TRIES)):
+            try:
+                with calling("ec2", f"{snapshot} in {self.place.region}"):
+                    self._ec2.delete_snapshot(SnapshotId=snapshot)
+            except AwsRefused as refusal:
+                if refusal.code in UNKNOWN_SNAPSHOT:
+                    return
+                if refusal.code != IN_USE or not left:
+                    raise
+                self.place.patience.sleep(self.place.patience.every)
+            else:
+                return
 
     def snapshots_of(self, build: str) -> list[str]:
         """The snapshots with the tag of a build, also those whose image is gone or never came."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from fleet.aws.batches import in_one, refused_of
 from fleet.aws.capacity import Next, after_refusal
 from fleet.aws.failures import AwsRefused, calling
 from fleet.aws.network import look, settle
@@ -150,14 +151,14 @@ class Machines:
         return "\n".join(output.splitlines()[-CONSOLE_LINES:])
 
     def terminate(self, machines: Sequence[str]) -> None:
-        """Ask for the end of these; the ones that EC2 doesn't know are success."""
-        for machine in machines:
-            try:
-                with calling("ec2", f"{machine} in {self.place.region}"):
-                    self.place.aws.ec2.terminate_instances(InstanceIds=[machine])
-            except AwsRefused as refusal:
-                if refusal.code not in UNKNOWN:
-                    raise
+        """Ask for the end of these; the ones that EC2 doesn't know are success. AwsRefused names those that stay; the others go."""
+        found = refused_of(machines, self._terminate)
+        if refusals := {machine: refusal for machine, refusal in found.items() if refusal.code not in UNKNOWN}:
+            raise in_one(refusals, where=f" in {self.place.region}")
+
+    def _terminate(self, machines: Sequence[str]) -> None:
+        with calling("ec2", f"{', '.join(machines)} in {self.place.region}"):
+            self.place.aws.ec2.terminate_instances(InstanceIds=list(machines))
 
 
 def run_arguments(
