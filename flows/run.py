@@ -195,13 +195,18 @@ def stage(name: str) -> None:
 @contextmanager
 def deaf_to_sigterm() -> Iterator[None]:
     """A process pool sends SIGTERM to a run that is being cancelled, also one that is cleaning up already for that very reason.
-    It kills what is left 30 s later, which is longer than an early clean-up takes.
+    It kills what is left 30 s later, which is longer than an early clean-up takes. `fleet run` reminds itself by SIGALRM.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread is ever interrupted by a signal
         return
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    before = {
+        signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_IGN),
+        # Heard and forgotten: Linux starts a timer anew only when its signal is delivered.
+        signal.SIGALRM: signal.signal(signal.SIGALRM, lambda *_: None),
+    }
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

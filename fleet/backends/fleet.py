@@ -16,6 +16,7 @@ from typing import Any
 from blocks.ec2_config import Ec2Config
 from bootstrap.run_plan import RunPlan, plan_run, planned_ahead
 from fleet.backends import Backend
+from fleet.backends.farewell import short_farewell
 from fleet.errors import FleetError
 from fleet.evals.cost import fleet_slots
 from fleet.evals.delivery import check_log_dir
@@ -96,7 +97,8 @@ class FleetBackend(Backend):
             self._follower.warn(warning)
         tokens = (listener.set(self._follower), planned_ahead.set(plan))
         try:
-            state: Any = run_eval(request, self._config, self._account, self._worker_secrets, return_state=True)
+            with short_farewell(self._follower.warn):
+                state: Any = run_eval(request, self._config, self._account, self._worker_secrets, return_state=True)
         finally:
             listener.reset(tokens[0])
             planned_ahead.reset(tokens[1])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fleet.cli.arguments import ArgumentRefused, pairs
+from fleet.cli.main import INTERRUPTED
 from fleet.errors import RequestRefused
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def run(as_json: bool, backend: str, local_cloud: bool, **options: Any) -> None:
 
     request = request_from(options)
     config = config_from(options["ec2_args"], local_cloud=local_cloud)
-    with display_for() as display:
+    with leaving_at_once(), display_for() as display:
         if backend == "local":
             for option in fleet_options(options, local_cloud=local_cloud):
                 display.warn(f"{option} has no effect with --backend local")
@@ -198,6 +199,21 @@ def use(cloud: LocalCloud) -> None:
 def quiet_prefect() -> None:
     """Prefect's own lines stay off the terminal: the display says what a person needs, and the UI has every line."""
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+
+
+@contextmanager
+def leaving_at_once() -> Iterator[None]:
+    """A block that ends the process when it was interrupted and the Prefect server is away: as it ends by itself, Prefect would
+    try for more than a minute to send what it still has."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        farewell = sys.modules.get("fleet.backends.farewell")
+        if farewell is not None and farewell.silent.is_set():
+            click.echo("interrupted", err=True)
+            sys.stdout.flush()
+            os._exit(INTERRUPTED)
+        raise
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from fleet.evals.site import Site
 PATIENCE_S = 20.0
 """How long workers may take to end after they were asked to. Together with the rest it must fit into the 30 s that a process
 pool leaves a cancelled run."""
-SILENCE_S = 5.0
+SILENCE_S = 4.0
 """Seconds for which a Prefect server that doesn't answer is asked; a run that ended by itself asks as long as it waits for its
 workers. After that it isn't asked any more."""
 LOOK_S = 0.5
@@ -148,8 +148,9 @@ class CleanUp:
         except ServerSilent as silence:
             self.silent = True
             self.left.append(
-                f"the run's workers ({len(self.created.workers)} known): the Prefect server doesn't answer ({silence}), so that it wasn't "
-                "asked to end them. Their instances end by themselves when they find no queue; else terminate them by their tags"
+                f"the run's workers ({len(self.created.workers)} known): the Prefect server doesn't answer ({silence}), so that "
+                "it wasn't asked to end them. Their instances end by themselves when they find no queue; else terminate them "
+                "by their tags"
             )
 
     def _stop(self, run_ids: Sequence[UUID]) -> None:

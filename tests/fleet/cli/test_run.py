@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +118,18 @@ def test_options_that_only_a_fleet_has_are_told_apart() -> None:
 @pytest.mark.parametrize("arguments", [[], ["a/b"], ["a/b", "--model", "m/n", "--backend", "moon"]])
 def test_usage_errors_end_with_2(arguments: list[str]) -> None:
     assert CliRunner().invoke(command, arguments).exit_code == 2
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("silent", "ends_at_once"), [("farewell.silent.set()", True), ("pass", False)])
+def test_an_interrupted_run_whose_prefect_server_is_away_does_not_wait_for_it(silent: str, ends_at_once: bool) -> None:
+    """Prefect's own threads would go on for more than a minute when the process ends."""
+    child = (
+        "import atexit; from fleet.backends import farewell; from fleet.cli.run import leaving_at_once\n"
+        f"atexit.register(print, 'at exit'); {silent}\n"
+        "with leaving_at_once(): raise KeyboardInterrupt"
+    )
+    done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=False)
+    assert ("at exit" not in done.stdout) is ends_at_once
+    if ends_at_once:
+        assert (done.returncode, done.stderr) == (130, "interrupted\n")
