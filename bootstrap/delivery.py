@@ -2,13 +2,15 @@
 
 The order is what makes a crash at any point harmless: the result is written here, then put (the first one wins), then
 told, and only then is the message deleted. Between two steps the job is at worst run twice and counted once. What is no
-fault of the job (a lapsed lease, a cancelled worker, a store that doesn't answer) gives it back and is no attempt.
+fault of the job (a lapsed lease, a cancelled worker, a store that doesn't answer) gives it back and is no attempt; only of
+workers that die or fall silent with it in flight are there too many at some point.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,23 +22,27 @@ from pydantic import JsonValue
 
 from bootstrap.clockwork import Clockwork
 from bootstrap.lease import Lease, LeasesMessages
-from bootstrap.reports import Reports, SendsMessages
+from bootstrap.partial import PartialLogs
+from bootstrap.reports import Reports
 from bootstrap.runners import JobAnswer, JobCrashed, RunnerDied
 from bootstrap.secrets import Secrets
 from fleet.aws.failures import AwsRefused, CredentialsBad, Denied
 from fleet.aws.queues import Message
 from fleet.errors import FleetError
-from fleet.evals.attempts import RATE_LIMITED, after_failure
+from fleet.evals.attempts import POISON, POISON_DEATHS, RATE_LIMITED, AfterFailure, after_failure
 from fleet.evals.documents import EvalId, EvalManifest, Job, JobFailure, JobId, JobMessage, JobResult
 from fleet.evals.layout import Layout
 from fleet.wire import DocumentRefused
 
 GIVE_BACK_DELAY = 10
 """Seconds before a job is seen again that was given back because AWS didn't answer."""
+PASS_DELAY = 5
+"""Seconds before a copy is seen again that is left to the worker which runs its job."""
 
-Outcome = Literal["done", "known", "again", "failed", "given back", "dropped"]
+Outcome = Literal["done", "known", "again", "failed", "given back", "held already", "dropped"]
 """done: its result is put (or another's was first). known: it had one already. again: it failed and is back on the queue.
-failed: for good. given back: no fault of the job. dropped: the message means nothing here."""
+failed: for good. given back: no fault of the job. held already: its job is at work, here or elsewhere. dropped: the message means
+nothing here."""
 
 
 class JobUnknown(FleetError):
@@ -68,10 +74,6 @@ class StoresObjects(Protocol):
     def exists(self, key: str) -> bool:
         """Whether something lies there."""
         ...
-
-
-class HoldsQueue(LeasesMessages, SendsMessages, Protocol):
-    """A queue as a delivery uses it."""
 
 
 RunJob = Callable[[EvalManifest, Job, Path], Awaitable[JobAnswer]]
@@ -126,34 +128,49 @@ class Deliveries:
     folder: Path
     layout: Layout
     objects: StoresObjects
-    queues: HoldsQueue
+    queues: LeasesMessages
     manifests: Manifests
     reports: Reports
     secrets: Secrets
     clockwork: Clockwork
     run_job: RunJob
     say: Callable[[str], None]
+    worker: str = ""
+    """Name of the worker's flow run, for people."""
+    wall: Callable[[], float] = time.time
+    """Seconds since the epoch."""
     held: dict[str, JobMessage] = field(default_factory=dict)
     """Jobs in flight by receipt: what a worker that is stopped gives back."""
+    _running: dict[tuple[EvalId, JobId], Lease] = field(default_factory=dict)
 
     async def deliver(self, message: Message) -> Delivered:
-        """Take a message to its end. Cancelled: the message is released at once, whatever it was doing.
+        """Take a message to its end. Cancelled: the job is given back at once, whatever it was doing.
 
-        Denied, CredentialsBad: this worker can do no job at all. Any other failure of AWS gives the message back.
+        Denied, CredentialsBad: this worker can do no job at all. Any other failure of AWS gives the job back.
         """
         lease = Lease(
-            self.queues, self.queue, message, seconds=self.lease_seconds, clockwork=self.clockwork, say=self.say
+            self.queues,
+            self.queue,
+            message,
+            seconds=self.lease_seconds,
+            clockwork=self.clockwork,
+            say=self.say,
+            holder=self.instance,
+            wall=self.wall,
         )
         try:
             return await self._kept(lease)
         except AwsRefused as refusal:
             if isinstance(refusal, (Denied, CredentialsBad)):
-                await lease.release()
+                await lease.give_back()
                 raise
             self.say(f"a job is given back: {refusal}")
-            await lease.release(GIVE_BACK_DELAY)
+            await lease.give_back(GIVE_BACK_DELAY)
             return Delivered("given back", again_in=GIVE_BACK_DELAY)
-        except BaseException:  # cancellation first of all: others must not wait for the lease to lapse
+        except anyio.get_cancelled_exc_class():  # others must not wait for the lease to lapse
+            await lease.give_back()
+            raise
+        except BaseException:  # a bug of ours, which may be met again with this job: it counts
             await lease.release()
             raise
         finally:
@@ -161,7 +178,10 @@ class Deliveries:
 
     async def _kept(self, lease: Lease) -> Delivered:
         try:
-            message = JobMessage.read(lease.message.body)
+            lease.job = message = JobMessage.read(lease.message.body)
+            if running := self._running.get((message.eval_id, message.job)):
+                running.take_over(lease.message, message)
+                return Delivered("held already")
             self.held[lease.message.receipt] = message
             manifest, job = await self.manifests.job(message)
         except (DocumentRefused, JobUnknown) as error:
@@ -173,14 +193,24 @@ class Deliveries:
         if await self.clockwork.in_thread(self.objects.exists, self.layout.result(message.eval_id, message.job)):
             await lease.done()
             return Delivered("known")
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lease.keep)
-            try:
-                return await self._attempt(lease, message, manifest, job)
-            except AwsRefused as failure:
-                refusal = failure  # raised below: the group would wrap it
-            finally:
-                tasks.cancel_scope.cancel()
+        if message.holder not in ("", self.instance) and message.leave_until > self.wall():
+            await lease.give_back(PASS_DELAY, holder=message.holder, leave_until=message.leave_until)
+            return Delivered("held already", again_in=PASS_DELAY)
+        if lease.deaths >= POISON_DEATHS:
+            why = f"{lease.deaths} workers died or fell silent while it was in flight"
+            return await self._failed(lease, message, POISON, why, AfterFailure(final=True, delay=0))
+        self._running[message.eval_id, message.job] = lease
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(lease.keep)
+                try:
+                    return await self._attempt(lease, message, manifest, job)
+                except AwsRefused as failure:
+                    refusal = failure  # raised below: the group would wrap it
+                finally:
+                    tasks.cancel_scope.cancel()
+        finally:
+            del self._running[message.eval_id, message.job]
         raise refusal
 
     async def _attempt(self, lease: Lease, message: JobMessage, manifest: EvalManifest, job: Job) -> Delivered:
@@ -191,13 +221,23 @@ class Deliveries:
         try:
             answer = await self.run_job(manifest, job, folder)
         except JobCrashed as crash:
-            return await self._failed(lease, message, crash.kind, crash.why)
+            return await self._failed(lease, message, crash.kind, crash.why, said=crash.said)
         except RunnerDied as death:
-            return await self._failed(lease, message, type(death).__name__, str(death))
+            delivered = await self._failed(lease, message, type(death).__name__, str(death), said=death.said)
+            await self._partial.keep(message, folder)
+            return delivered
+        except anyio.get_cancelled_exc_class():
+            await lease.give_back()  # before anything else: another worker may wait for it
+            await self._partial.keep(message, folder, ending=True)
+            raise
         else:
             return await self._put(lease, message, answer)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    @property
+    def _partial(self) -> PartialLogs:
+        return PartialLogs(self.objects, self.layout, self.instance, self.clockwork, self.say)
 
     async def _put(self, lease: Lease, message: JobMessage, answer: JobAnswer) -> Delivered:
         key = self.layout.result(message.eval_id, message.job)
@@ -208,7 +248,17 @@ class Deliveries:
         await lease.done()
         return Delivered("done", rate_limited=answer.rate_limited)
 
-    async def _failed(self, lease: Lease, message: JobMessage, kind: str, why: str) -> Delivered:
+    async def _failed(
+        self,
+        lease: Lease,
+        message: JobMessage,
+        kind: str,
+        why: str,
+        verdict: AfterFailure | None = None,
+        *,
+        said: str = "",
+    ) -> Delivered:
+        """Record a failure, and what it means: by its kind, unless there is a `verdict` already."""
         why = self.secrets.hide(why)
         limited = int(kind in RATE_LIMITED)
         if lease.lost:
@@ -216,7 +266,7 @@ class Deliveries:
             self.say(f"job {message.job} failed after its lease was lost ({kind}: {why})")
             return Delivered("given back", rate_limited=limited)
         failures = message.failures + 1
-        verdict = after_failure(kind, failures)
+        verdict = verdict or after_failure(kind, failures)
         record = JobFailure(
             eval_id=message.eval_id,
             job=message.job,
@@ -226,11 +276,13 @@ class Deliveries:
             why=why,
             instance=self.instance,
             at=datetime.now(UTC).isoformat(),
+            worker=self.worker,
+            log=self.secrets.hide(said),
         )
         key = self.layout.failure(message.eval_id, message.job, failures)
         await self.clockwork.in_thread(self.objects.put, key, record.write().encode())
         if not verdict.final:
-            again = message.model_copy(update={"failures": failures})
+            again = JobMessage(eval_id=message.eval_id, job=message.job, failures=failures, deaths=lease.deaths)
             await self.clockwork.in_thread(self.queues.send, self.queue, [again.write()], verdict.delay)
         what = "for good" if verdict.final else f"and is tried again in {verdict.delay} s"
         self.say(f"job {message.job} failed {what} (failure {failures}; {kind}: {why})")

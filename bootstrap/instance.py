@@ -72,11 +72,14 @@ class Instance:
         say: Callable[[str], None],
         clockwork: Clockwork,
         folder: Path,
+        name: str = "",
         aws: Aws | None = None,
     ) -> None:
         self._aws = aws = aws or Aws(order.region)
         self.order = order
         self.id = instance_id
+        self.name = name
+        """Its flow run's, for people."""
         self.say = say
         self.clockwork = clockwork
         self.folder = folder
@@ -261,6 +264,7 @@ class Instance:
                         clockwork=self.clockwork,
                         run_job=Crew(pool).run,
                         say=self.say,
+                        worker=self.name,
                     ),
                     receiver=self.queues,
                     slots=slots,
@@ -345,11 +349,14 @@ async def on_duty(
     order: WorkerOrder,
     *,
     worker: str,
+    name: str = "",
     say: Callable[[str], None],
     environ: Mapping[str, str] = os.environ,
     aws: Aws | None = None,
 ) -> AsyncIterator[Instance]:
     """This instance, from `booted` to `ended`: both events are sent whatever happens between, but for a SIGKILL.
+
+    `worker`, `name`: id and name of its flow run.
 
     A FleetError ends the block and goes no further: the instance says then that it `failed`, and how.
     """
@@ -360,7 +367,14 @@ async def on_duty(
     instance_id = environ.get("FLEET_INSTANCE_ID", "") or await clockwork.in_thread(Metadata(environ).instance_id)
     folder = _folder()
     instance = Instance(
-        order, instance_id=instance_id, worker=worker, say=say, clockwork=clockwork, folder=folder, aws=aws
+        order,
+        instance_id=instance_id,
+        worker=worker,
+        name=name,
+        say=say,
+        clockwork=clockwork,
+        folder=folder,
+        aws=aws,
     )
     await instance.reports.send("booted", seconds=round(uptime(environ), 1))
     try:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from bootstrap.environment import JobEnvironment
 
+SAID_BYTES = 8192
+"""Of a runner's output in the record of a failure: a traceback, and what came before it."""
+
 ENTRY = Path(__file__).with_name("runner") / "__main__.py"
 
 _OWN_PYTHON = frozenset({"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "PYTEST_CURRENT_TEST"})
@@ -78,3 +81,21 @@ def tail(log: Path, lines: int = 3) -> str:
         return ""
     said = [line.strip() for line in text.splitlines() if line.strip()]
     return " | ".join(said[-lines:])[-600:]
+
+
+def size_of(log: Path) -> int:
+    """Bytes of a log; 0 where there is none."""
+    try:
+        return log.stat().st_size
+    except OSError:
+        return 0
+
+
+def said_since(log: Path, start: int) -> str:
+    """The end of what was written to a log from byte `start` on, at most `SAID_BYTES`; empty where there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(start, size_of(log) - SAID_BYTES))
+            return file.read(SAID_BYTES).decode(errors="replace").strip()
+    except OSError:
+        return ""

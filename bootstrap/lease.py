@@ -1,21 +1,37 @@
-"""The lease of one message: renewed each quarter of its length, so that two renewals may fail before others see the job."""
+"""The lease of one message: renewed each quarter of its length, so that two renewals may fail before others see the job.
+
+SQS sets two bounds. It counts how often a message was taken, whatever became of it: a job that is given back on purpose goes
+back as a fresh copy, so that what is counted of a copy are the workers that died or fell silent. And it hides a message for
+`MOST_LEASE_SECONDS` in all: before those are over, a copy takes the message's place while the job goes on, and is taken over
+by the worker that runs it as soon as it sees it.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Protocol
 
 import anyio
 
 from bootstrap.clockwork import Clockwork
+from bootstrap.reports import SendsMessages
 from fleet.aws.failures import AwsRefused
-from fleet.aws.queues import LeaseLost, Message
+from fleet.aws.queues import MOST_LEASE_SECONDS, LeaseLost, Message, QueueGone
+from fleet.evals.documents import JobMessage
 
 RELEASE_SECONDS = 10.0
-"""For a release while all else is being cancelled; without it the job comes back when its lease lapses."""
+"""For giving back while all else is being cancelled; without it the job comes back when its lease lapses."""
 
 
-class LeasesMessages(Protocol):
+LONGEST_HOLD = MOST_LEASE_SECONDS - 60
+"""Seconds after which a copy takes a message's place; SQS's clock began a moment before ours."""
+
+LEAVE_SECONDS = 600
+"""How long such a copy is left to the worker that runs its job: it sees it when it has a free slot, and others pass it on."""
+
+
+class LeasesMessages(SendsMessages, Protocol):
     """What is needed of `fleet.aws.queues.Queues`."""
 
     def extend(self, url: str, receipt: str, seconds: int) -> None:
@@ -32,10 +48,10 @@ class LeasesMessages(Protocol):
 
 
 class Lease:
-    """One message, held until it is done, released, or lost.
+    """One message, held until it is done, given back, or lost.
 
     A lost lease means that another worker may run the same job. The work goes on all the same: it is paid for, the first
-    result put wins, and the second one is dropped.
+    result put wins, and the second one is dropped. Should the message come to this worker again, its lease is held again.
     """
 
     def __init__(
@@ -47,36 +63,103 @@ class Lease:
         seconds: int,
         clockwork: Clockwork,
         say: Callable[[str], None],
+        holder: str = "",
+        wall: Callable[[], float] = time.time,
     ) -> None:
+        """`holder`: the instance that holds it; `wall`: seconds since the epoch, which other instances know too."""
         self.message = message
+        self.job: JobMessage | None = None
+        """What the message says, once it was read."""
         self.lost = False
+        self._over = False
         self._queues = queues
         self._url = url
         self._seconds = seconds
         self._clockwork = clockwork
         self._say = say
+        self._holder = holder
+        self._wall = wall
+        self._since = clockwork.now()
+
+    @property
+    def deaths(self) -> int:
+        """How often the job was taken before, and neither finished nor given back."""
+        return (self.job.deaths if self.job else 0) + self.message.receives - 1
 
     async def keep(self) -> None:
-        """Renew until cancelled, or lost. A renewal that fails for another reason is tried again a quarter later."""
-        while not self.lost:
+        """Renew until cancelled. A renewal that fails is tried again a quarter later; a lost lease has none."""
+        while True:
             await self._clockwork.sleep(self._seconds / 4)
-            await self._ask(self._queues.extend, self._seconds)
+            if self.lost or self._over:
+                continue
+            if self._clockwork.now() + self._seconds > self._since + LONGEST_HOLD:
+                await self._replace()
+            else:
+                await self._ask(self._queues.extend, self._seconds)
+
+    def take_over(self, message: Message, job: JobMessage) -> None:
+        """Go on by this message, which came for the job that is being run under this lease."""
+        self.message, self.job = message, job
+        self.lost = False
+        self._since = self._clockwork.now()
 
     async def done(self) -> None:
         """Delete the message. A lost lease is no error: the other holder finds the result there, and deletes it."""
+        self._over = True
         await self._ask(self._queues.done)
 
-    async def release(self, delay: int = 0) -> None:
-        """Let others have the message after `delay` seconds; at once, also while all else is being cancelled."""
-        with anyio.move_on_after(RELEASE_SECONDS, shield=True):
-            await self._ask(self._queues.release, delay)
+    async def give_back(self, delay: int = 0, *, holder: str = "", leave_until: float = 0.0) -> None:
+        """Let others have the job after `delay` seconds (at most 900), and count nothing; also while all is being cancelled.
 
-    async def _ask(self, call: Callable[..., bool | None], *args: int) -> None:
+        By a copy, which SQS hasn't counted yet. Where that can't be sent, the message itself is released. `holder`,
+        `leave_until`: for whom the copy is, until when.
+        """
+        if self._over or self.lost:
+            return
+        with anyio.move_on_after(RELEASE_SECONDS, shield=True):
+            if self.job is None or not await self._swap(self._copy(self.job, holder, leave_until), delay):
+                await self._ask(self._queues.release, delay)
+            self._over = True
+
+    async def release(self) -> None:
+        """Let others have the message itself at once, which counts as a death; also while all else is being cancelled."""
+        if self._over:
+            return
+        with anyio.move_on_after(RELEASE_SECONDS, shield=True):
+            await self._ask(self._queues.release, 0)
+            self._over = True
+
+    async def _replace(self) -> None:
+        """Put a copy in the message's place, to be taken over here; until then the lease counts as lost."""
+        before = self.message
+        if self.job and await self._swap(self._copy(self.job, self._holder, self._wall() + LEAVE_SECONDS), 0):
+            self.lost = self.lost or self.message is before  # it may have come already
+            self._say(f"job {self.job.job} goes on under a fresh message: SQS holds none for more than 12 hours")
+
+    def _copy(self, job: JobMessage, holder: str, leave_until: float) -> JobMessage:
+        return job.model_copy(update={"deaths": self.deaths, "holder": holder, "leave_until": leave_until})
+
+    async def _swap(self, copy: JobMessage, delay: int) -> bool:
+        """Send the copy, then delete the message; whoever is killed between leaves the job twice, which is harmless."""
+        replaced = self.message
         try:
-            if await self._clockwork.in_thread(call, self._url, self.message.receipt, *args) is False:
-                self.lost = True
+            await self._clockwork.in_thread(self._queues.send, self._url, [copy.write()], delay)
+        except QueueGone:
+            return True  # nobody wants it any more
+        except AwsRefused as refusal:
+            self._say(f"job {copy.job} goes back as it is: {refusal}")
+            return False
+        await self._ask(self._queues.done, of=replaced)  # by now the copy may have come, and have been taken over
+        return True
+
+    async def _ask(self, call: Callable[..., bool | None], *args: int, of: Message | None = None) -> None:
+        message, lost = of or self.message, False
+        try:
+            lost = await self._clockwork.in_thread(call, self._url, message.receipt, *args) is False
         except LeaseLost as loss:
-            self.lost = True
+            lost = True
             self._say(str(loss))
         except AwsRefused as refusal:
             self._say(str(refusal))
+        if self.message is message:  # not another that has taken its place
+            self.lost = self.lost or lost

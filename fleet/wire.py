@@ -1,7 +1,8 @@
 """The base of everything that travels: queue messages, objects in S3, flow parameters, files between processes.
 
 Strict both ways, because a dropped typo changes what runs. A document says its version; any other version than ours,
-older or newer, is refused before its fields are looked at, by a message that names both and the side to upgrade.
+older or newer, is refused before its fields are looked at, by a message that names both and the side to upgrade. A document
+that lies in the bucket for months may name older versions that it goes on reading (`READS_TOO`).
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class Wire(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants", allow_inf_nan=True)
 
     VERSION: ClassVar[int | None] = None
+    READS_TOO: ClassVar[frozenset[int]] = frozenset()
+    """Older versions that read as this one: every field that they lack has a default."""
 
     @classmethod
     def read(cls, text: str | bytes) -> Self:
@@ -48,7 +51,9 @@ class Wire(BaseModel):
             raise DocumentRefused(document=name, why=f"it is a JSON {type(raw).__name__}, not an object")
         if cls.VERSION is not None:
             found = raw.get("version")
-            if type(found) is not int or found != cls.VERSION:  # True == 1, so the type is compared too
+            if type(found) is int and found in cls.READS_TOO:
+                text = json.dumps({**raw, "version": cls.VERSION})
+            elif type(found) is not int or found != cls.VERSION:  # True == 1, so the type is compared too
                 older = type(found) is int and found < cls.VERSION
                 side = "what wrote it" if older or type(found) is not int else "this side"
                 raise DocumentRefused(

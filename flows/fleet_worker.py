@@ -151,7 +151,7 @@ async def fleet_worker(order: WorkerOrder) -> State[Any]:
     `Interrupted`: a kind of Completed, since nothing failed. Killed without a word, its jobs come back to the queue when their
     leases lapse.
     """
-    async with on_duty(order, worker=str(flow_run.get_id()), say=_say) as instance:
+    async with on_duty(order, worker=str(flow_run.get_id()), name=str(flow_run.get_name() or ""), say=_say) as instance:
         if order.needs_docker:
             await prepare_host(instance)
         if order.secrets_parameter:

@@ -13,6 +13,7 @@ import httpx
 from prefect import get_run_logger
 
 from fleet.aws.failures import AwsRefused, CredentialsBad, Denied
+from fleet.evals.dead_letters import take_in
 from fleet.evals.documents import EvalId, WorkerEvent
 from fleet.evals.handout import Handout
 from fleet.evals.preparation import FailureRecords, finished_jobs
@@ -50,6 +51,8 @@ class Watch:
     workers: list[UUID]
     failures: Mapping[EvalId, FailureRecords]
     price: float | None
+    dead: str = ""
+    """URL of the dead-letter queue; empty: it isn't looked at."""
     handout: Handout | None = None
     """The run's secrets, if it has some."""
     limits: Limits = field(default_factory=Limits)
@@ -150,12 +153,20 @@ class Watch:
         return waited >= LIST_S or (self._news and small)
 
     def _list(self) -> None:
+        self._read_ends()
+        put_aside = list(take_in(self.site, self.dead, self.tally.evals)) if self.dead else []
+        for line in put_aside:
+            get_run_logger().warning("%s", line)
+        if put_aside:
+            self._read_ends()
+        self._listed = self.clock()
+        self._news = False
+
+    def _read_ends(self) -> None:
         for eval_id, tally in self.tally.evals.items():
             tally.done = finished_jobs(self.site, eval_id) & tally.jobs.keys()
             failed = self.failures[eval_id].final(self.site) if eval_id in self.failures else {}
             tally.failed = {job: why for job, why in failed.items() if job not in tally.done}
-        self._listed = self.clock()
-        self._news = False
 
 
 def watching(

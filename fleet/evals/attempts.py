@@ -1,7 +1,11 @@
 """What a failed job means: tried again or failed for good, by the kind of its failure and nothing else.
 
 A kind is the name of an exception class: the runner's own, or the first of the exception's bases that stands in a table
-here. A sample that raises is no failed job: its error is kept in the log, by Inspect's own rules.
+here. Never retried is `FINAL`; requeued later and later is `RATE_LIMITED`; any other is retried `MOST_FAILURES` times in all.
+
+A sample that raises is no failed job: its error is kept in the log, by Inspect's own rules. Nor is an attempt that ended for a
+reason of its worker's (interruption, death, lapse of the lease, a bad host): those are counted apart, as deaths, where nobody
+said goodbye, since a job that kills its workers must end too.
 """
 
 from __future__ import annotations
@@ -37,8 +41,18 @@ FINAL = frozenset(
 )
 """Kinds that another attempt can't mend."""
 
-RATE_LIMITED = frozenset({"RateLimitError", "ThrottlingException", "TooManyRequests", "ResourceExhausted"})
-"""Kinds by which a model's provider says "too many": not given up, but tried later and later."""
+RATE_LIMITED = frozenset(
+    {"OverloadedError", "RateLimitError", "ResourceExhausted", "ThrottlingException", "TooManyRequests"}
+)
+"""Kinds by which a model's provider says "too many" (the first is Anthropic's 529): not given up, but tried later and later."""
+
+POISON = "PoisonJob"
+"""Kind of a job that is given up because too many workers died or fell silent with it in flight."""
+POISON_DEATHS = 5
+"""How many are too many."""
+
+DEAD_LETTER = "DeadLetter"
+"""Kind of a job whose message SQS put aside: taken often, and never finished, failed or given back."""
 
 RATE_LIMIT_FAILURES = 10
 """Failures after which even a rate-limited job is given up."""

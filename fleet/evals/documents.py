@@ -103,13 +103,21 @@ class EvalManifest(Wire):
 class JobMessage(Wire):
     """A job on the work queue."""
 
-    VERSION: ClassVar[int | None] = 1
+    VERSION: ClassVar[int | None] = 2
+    READS_TOO: ClassVar[frozenset[int]] = frozenset({1})
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     eval_id: EvalId
     job: JobId
     failures: int = Field(default=0, ge=0)
     """Attempts that count. Spot interruptions and lost instances don't."""
+    deaths: int = Field(default=0, ge=0)
+    """How often earlier copies of this message were taken and neither finished nor given back: their workers died or fell
+    silent. What SQS has counted of this copy comes on top."""
+    holder: str = ""
+    """The instance that goes on with the job and takes this copy over; empty: whoever takes it runs it."""
+    leave_until: float = 0.0
+    """Seconds since the epoch; until then others leave the copy to `holder`."""
 
 
 class SampleRecord(Wire):
@@ -146,9 +154,10 @@ class JobResult(Wire):
 class JobFailure(Wire):
     """Why an attempt of a job failed: `failures/<job>/<attempt>.json`. Written for each; `final` says whether it was the last."""
 
-    VERSION: ClassVar[int | None] = 1
+    VERSION: ClassVar[int | None] = 2
+    READS_TOO: ClassVar[frozenset[int]] = frozenset({1})
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     eval_id: EvalId
     job: JobId
     attempt: int
@@ -157,7 +166,12 @@ class JobFailure(Wire):
     """The class of the error: a name from `attempts.py`, never a text."""
     why: str
     instance: str
+    """Where it failed; empty for what the controller found on the dead-letter queue."""
     at: str
+    worker: str = ""
+    """Name of the fleet worker's flow run."""
+    log: str = ""
+    """The end of what the runner said during the attempt, secrets hidden; at most `job_process.SAID_BYTES`."""
 
 
 class WorkerOrder(Wire):

@@ -61,6 +61,10 @@ class Layout:
         """The record of one failed attempt."""
         return f"{self.failures(eval_id)}{job}/{attempt}.json"
 
+    def partial(self, eval_id: EvalId, job: JobId, attempt: str) -> str:
+        """What there was of a job's log when an attempt ended without a result. Not below `results`: it is none."""
+        return f"{self.eval(eval_id)}/partial/{job}/{attempt}.eval"
+
     def instance_logs(self, run: str) -> str:
         """The folder of the logs of a run's instances, without a slash at its end."""
         return f"{self.prefix}/runs/{run}/instances"

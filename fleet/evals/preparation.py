@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fleet.aws.objects import ObjectAbsent
+from fleet.evals.dead_letters import MOST_TAKEN
 from fleet.evals.documents import EvalId, EvalManifest, JobFailure, JobId, JobMessage
 from fleet.evals.progress import EvalTally, tally_of
 from fleet.evals.site import Site
@@ -122,7 +123,9 @@ def create_queues(
     """The queues of a run; creating them again finds the same ones. `made` is told each URL as soon as it exists."""
 
     def create(use: str, seconds: int, dead: str | None = None) -> str:
-        url = site.queues.create(queue_name(run, use), tags=tags, lease_seconds=seconds, dead_letter=dead)
+        url = site.queues.create(
+            queue_name(run, use), tags=tags, lease_seconds=seconds, dead_letter=dead, max_receives=MOST_TAKEN
+        )
         made(url)
         return url
 

@@ -1,9 +1,70 @@
-"""What one job's delivery leaves behind, whatever happens on its way. Its order and outcomes: `test_work.py`."""
+"""What one job's delivery leaves behind, whatever happens on its way. The failure rules of the loop around it: `test_work.py`."""
 
 from __future__ import annotations
 
-from bootstrap.delivery import tally
-from tests.bootstrap.world import manifest_of, result_of
+import dataclasses
+import io
+import random
+import zipfile
+from pathlib import Path
+
+import anyio
+import pytest
+
+from bootstrap import lease as lease_module
+from bootstrap.delivery import PASS_DELAY, tally
+from bootstrap.partial import MOST_BYTES
+from bootstrap.runners import JobAnswer, JobCrashed, RunnerDied
+from bootstrap.work import Work
+from fleet.aws.failures import Throttled
+from fleet.aws.queues import LeaseLost, Message
+from fleet.evals.attempts import POISON, POISON_DEATHS
+from fleet.evals.documents import EvalManifest, Job, JobFailure, JobMessage
+from tests.bootstrap import world as world_module
+from tests.bootstrap.world import EVAL, LAYOUT, WORK, FakeQueues, Script, VirtualTime, World, manifest_of, result_of
+
+BUSY = Throttled(service="sqs", operation="SendMessageBatch", code="RequestThrottled", target=WORK, why="")
+
+
+class Wide(World):
+    """A world whose wall clock is its own, with named workers, whose jobs write a log as they go."""
+
+    writes = b""
+    idle_seconds = 0.0
+
+    def worker(self, stop: anyio.Event, idle_seconds: float = 30) -> Work:
+        made = super().worker(stop, self.idle_seconds or idle_seconds)
+        number = len(self.workers) + 1
+        made.deliveries = dataclasses.replace(
+            made.deliveries,
+            instance=f"i-{number}",
+            worker=f"worker {number}",
+            wall=lambda: self.time.now,
+        )
+        return made
+
+    async def run_job(self, manifest: EvalManifest, job: Job, folder: Path) -> JobAnswer:
+        if self.writes:
+            (folder / "log").mkdir()
+            (folder / "log" / "a.eval").write_bytes(self.writes)
+        return await super().run_job(manifest, job, folder)
+
+    def messages(self) -> list[JobMessage]:
+        return [JobMessage.read(held.body) for held in self.queues.held]
+
+    def partial(self) -> list[str]:
+        return [key for key in self.objects.held if "/partial/" in key]
+
+
+def taken(world: World, times: int, **fields: int) -> None:
+    """As if workers had taken the first job's message so often, and died."""
+    first = world.queues.held[0]
+    first.receives = times
+    first.body = JobMessage.read(first.body).model_copy(update=fields).write()
+
+
+def record_of(world: World, attempt: int = 1) -> JobFailure:
+    return JobFailure.read(world.objects.held[LAYOUT.failure(EVAL, world.jobs[0], attempt)])
 
 
 def test_a_job_s_model_calls_have_a_cost_where_inspect_had_prices() -> None:
@@ -12,3 +73,222 @@ def test_a_job_s_model_calls_have_a_cost_where_inspect_had_prices() -> None:
     usage = {"a": {"total_tokens": 7, "total_cost": 0.5}, "b": {"total_tokens": 2, "total_cost": None}}
     counts = tally(result.model_copy(update={"model_usage": usage}))
     assert (counts["tokens"], counts["cost"]) == (9, 0.5)
+
+
+def test_a_failure_is_recorded_with_what_was_said_and_who_ran_it(tmp_path: Path) -> None:
+    world = Wide(tmp_path, 1)
+    crash = JobCrashed(kind="SampleChanged", why="boom", said="Traceback\n  key sk-very-secret\nboom")
+    world.scripts[world.jobs[0]] = Script(crashes=[crash])
+    world.work()
+    record = record_of(world)
+    assert (record.kind, record.worker, record.instance) == ("SampleChanged", "worker 1", "i-1")
+    assert record.log == "Traceback\n  key <OPENAI_API_KEY>\nboom"
+
+
+@pytest.mark.parametrize(("received", "before"), [(POISON_DEATHS, 0), (1, POISON_DEATHS - 1), (3, 2)])
+def test_a_job_that_was_in_flight_in_too_many_deaths_is_given_up_unrun(
+    tmp_path: Path, received: int, before: int
+) -> None:
+    world = Wide(tmp_path, 2)
+    taken(world, received, deaths=before)
+    world.work()
+    record = record_of(world)
+    assert (record.kind, record.final) == (POISON, True)
+    assert "5 workers died or fell silent" in record.why
+    assert world.ran == [world.jobs[1]]
+    assert world.queues.held == []
+    assert [event.detail["kind"] for event in world.queues.events if event.kind == "job_failed"] == [POISON]
+
+
+def test_one_death_less_is_another_attempt(tmp_path: Path) -> None:
+    world = Wide(tmp_path, 1)
+    taken(world, POISON_DEATHS - 2, deaths=1)
+    world.work()
+    assert world.results() == world.jobs
+
+
+def test_a_job_that_is_done_is_never_poison(tmp_path: Path) -> None:
+    world = Wide(tmp_path, 1)
+    world.objects.held[LAYOUT.result(EVAL, world.jobs[0])] = b"another's"
+    taken(world, 99)
+    world.work()
+    assert world.workers[0].outcomes == {"known": 1}
+    assert world.queues.held == []
+
+
+def test_what_is_given_back_on_purpose_counts_no_death(tmp_path: Path) -> None:
+    """However often: SQS counts each time that a message is taken, so a fresh copy goes back."""
+    world = Wide(tmp_path, 1)
+    world.scripts[world.jobs[0]] = Script(seconds=1000)
+    for _ in range(POISON_DEATHS + 2):
+        assert world.work(stop_at=world.time.now + 5) == ["stopped"]
+    assert [(message.deaths, message.failures) for message in world.messages()] == [(0, 0)]
+    world.scripts[world.jobs[0]] = Script(seconds=1)
+    world.work()
+    assert world.results() == world.jobs
+
+
+def test_deaths_go_along_with_a_failed_or_given_back_job(tmp_path: Path) -> None:
+    world = Wide(tmp_path, 1)
+    taken(world, 2, deaths=1)
+    world.scripts[world.jobs[0]] = Script(seconds=3, crashes=[JobCrashed(kind="ConnectError", why="no")])
+    world.work(stop_at=4)
+    assert [(message.deaths, message.failures) for message in world.messages()] == [(3, 1)]
+
+
+def test_a_job_whose_copy_cannot_be_sent_goes_back_all_the_same(tmp_path: Path) -> None:
+    world = Wide(tmp_path, 1)
+    world.scripts[world.jobs[0]] = Script(seconds=1000)
+    world.queues.refuse["send"] = BUSY
+    world.work(stop_at=5)
+    assert world.waiting() == world.jobs
+
+
+def test_a_bug_of_ours_counts_as_a_death(tmp_path: Path) -> None:
+    """It may be met again with this job, and must not go round for ever."""
+    world = Wide(tmp_path, 1)
+    world.scripts[world.jobs[0]] = Script(crashes=[ZeroDivisionError()])  # type: ignore[list-item]
+    with pytest.raises(BaseExceptionGroup):
+        world.work()
+    assert world.queues.held[0].receives == 1
+
+
+class BoundQueues(FakeQueues):
+    """Hides no message for longer than `bound` seconds after it was taken, as SQS after 12 hours."""
+
+    bound = 200.0
+
+    def __init__(self, time: VirtualTime, journal: list[str]) -> None:
+        super().__init__(time, journal)
+        self.until: dict[str, float] = {}
+        self._dice = random.Random(7)  # noqa: S311
+
+    def receive(self, url: str, *, most: int = 10, wait: int = 20) -> list[Message]:
+        if self._dice.random() < 0.5:  # nobody is always the first: here, all poll in step
+            return []
+        found = super().receive(url, most=most, wait=wait)
+        for held in self.held:
+            if held.receipt in {message.receipt for message in found}:
+                self.until[held.receipt] = self.time.now + self.bound
+        return found
+
+    def extend(self, url: str, receipt: str, seconds: int) -> None:
+        self._ask("extend")
+        if self.time.now + seconds > self.until[receipt]:
+            raise LeaseLost(queue=WORK, code="InvalidParameterValue")
+        super().extend(url, receipt, seconds)
+
+
+@pytest.fixture
+def bound_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world_module, "FakeQueues", BoundQueues)
+    monkeypatch.setattr(lease_module, "LONGEST_HOLD", BoundQueues.bound - 10)
+
+
+@pytest.mark.usefixtures("bound_hold")
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_job_longer_than_sqs_holds_any_message_runs_once(tmp_path: Path, workers: int) -> None:
+    """Its worker goes on under a fresh copy; others that see the copy first leave it to that one."""
+    world = Wide(tmp_path, 1, slots=2)
+    world.idle_seconds = 700
+    world.scripts[world.jobs[0]] = Script(seconds=600)
+    world.work(workers=workers)
+    assert world.ran == world.jobs
+    assert world.queues.held == []
+    assert sum("12 hours" in line for line in world.said) >= 3
+    passed_on = sum(worker.outcomes["held already"] for worker in world.workers[1:])
+    assert (passed_on > 0) == (workers > 1)
+
+
+@pytest.mark.usefixtures("bound_hold")
+def test_a_copy_whose_holder_is_gone_is_run_by_another(tmp_path: Path) -> None:
+    world = Wide(tmp_path, 1)
+    first = world.queues.held[0]
+    first.body = JobMessage.read(first.body).model_copy(update={"holder": "i-gone", "leave_until": 60.0}).write()
+    world.work()
+    assert world.ran == world.jobs
+    assert 60 <= world.time.now <= 60 + PASS_DELAY + 3 + 1 + 30 + 3
+    assert world.objects.held[LAYOUT.result(EVAL, world.jobs[0])]
+
+
+def test_a_message_that_comes_again_while_its_job_runs_here_starts_nothing(tmp_path: Path) -> None:
+    """The lease lapsed, and this worker has free slots: it holds the job again instead of running it twice."""
+    world = Wide(tmp_path, 1, slots=3)
+    world.scripts[world.jobs[0]] = Script(seconds=200)
+    refused = world.queues.refuse
+    world.at(1, lambda: refused.update(extend=BUSY))
+    world.at(100, refused.clear)
+    world.work()
+    assert world.ran == world.jobs
+    assert world.workers[0].outcomes["held already"] >= 1
+    assert world.queues.held == [], "and it is the message that came again which is deleted"
+
+
+def closed_log() -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("header.json", "{}")
+    return content.getvalue()
+
+
+def test_what_there_was_of_a_log_is_kept_after_the_job_went_back(tmp_path: Path) -> None:
+    world = Wide(tmp_path, 1)
+    world.writes = closed_log()
+    world.scripts[world.jobs[0]] = Script(seconds=1000)
+    world.work(stop_at=5)
+    (key,) = world.partial()
+    assert key.startswith(f"{LAYOUT.eval(EVAL)}/partial/{world.jobs[0]}/")
+    assert key.endswith("-i-1.eval")
+    assert world.objects.held[key] == world.writes
+    assert world.journal.index("done") < world.journal.index(f"put {key}"), "nobody waits for it"
+    assert (world.results(), world.waiting()) == ([], world.jobs)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_runner_that_is_told_to_end_has_some_seconds_to_close_its_log(tmp_path: Path) -> None:
+    """Inspect writes the samples that are done as it unwinds; one that doesn't is not waited for much longer."""
+    world = Wide(tmp_path, 2)
+    world.writes = b"PK begun"
+    for job in world.jobs:
+        world.scripts[job] = Script(seconds=1000)
+
+    def close() -> None:
+        (first, *_) = sorted(tmp_path.glob("*/log/a.eval"))
+        first.write_bytes(closed_log())
+
+    world.at(8, close)
+    world.work(stop_at=5)
+    assert {world.objects.held[key] for key in world.partial()} == {b"PK begun", closed_log()}
+    assert 13 <= world.time.now <= 17
+
+
+def test_a_log_of_a_runner_that_died_is_kept_too_and_its_failure_counts(tmp_path: Path) -> None:
+    world = Wide(tmp_path, 1)
+    world.writes = b"PK begun"
+    death = RunnerDied(how="killed", log="/nowhere", said="the last words")
+    world.scripts[world.jobs[0]] = Script(crashes=[death])
+    world.work()
+    assert record_of(world).log == "the last words"
+    assert record_of(world).kind == "RunnerDied"
+    assert len(world.partial()) == 1
+    assert world.results() == world.jobs
+
+
+def test_no_more_is_kept_of_a_log_than_is_bearable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bootstrap.partial.MOST_BYTES", 4)
+    assert MOST_BYTES > 4
+    world = Wide(tmp_path, 1)
+    world.writes = closed_log()
+    world.scripts[world.jobs[0]] = Script(seconds=1000)
+    world.work(stop_at=5)
+    assert world.partial() == []
+    assert any("is not kept" in line for line in world.said)
+
+
+def test_a_bucket_that_refuses_a_partial_log_costs_nothing_else(tmp_path: Path) -> None:
+    world = Wide(tmp_path, 1)
+    world.writes = closed_log()
+    world.scripts[world.jobs[0]] = Script(seconds=1000)
+    world.objects.refuse["put"] = BUSY
+    assert world.work(stop_at=5) == ["stopped"]
+    assert world.waiting() == world.jobs

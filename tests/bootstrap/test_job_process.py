@@ -94,3 +94,17 @@ def test_what_a_link_points_to_is_given_to_nobody(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "roots")
     job_process.give(tmp_path / "link", "nobody")
     assert (tmp_path / "roots").stat().st_uid == 0
+
+
+def test_what_a_runner_said_of_one_job_is_its_end_from_that_job_on(tmp_path: Path) -> None:
+    log = tmp_path / "runner.log"
+    assert job_process.said_since(log, job_process.size_of(log)) == ""
+    log.write_text("of an earlier job\n")
+    before = job_process.size_of(log)
+    assert job_process.said_since(log, before) == ""
+    with log.open("a") as file:
+        file.write("Traceback\nboom\n")
+    assert job_process.said_since(log, before) == "Traceback\nboom"
+    with log.open("ab") as file:
+        file.write(b"\xff" + b"x" * 2 * job_process.SAID_BYTES)
+    assert job_process.said_since(log, before) == "x" * job_process.SAID_BYTES

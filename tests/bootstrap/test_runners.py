@@ -222,6 +222,8 @@ def test_a_sample_that_isnt_the_planned_one_crashes_the_job_and_not_the_runner(
             with pytest.raises(JobCrashed) as crash:
                 await runner.run(plain, Job(job="000000-00000000", samples=[ref]), tmp_path / kind)
             assert crash.value.kind == kind
+            assert "Traceback" in crash.value.said
+            assert kind in crash.value.said
         gone = plain.model_copy(update={"task": plain.task.model_copy(update={"name": "evalkit/gone"})})
         with pytest.raises(JobCrashed) as crash:
             await runner.run(gone, plain.jobs[0], tmp_path / "gone")

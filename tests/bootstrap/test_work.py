@@ -102,12 +102,13 @@ def test_two_failed_renewals_lose_no_lease(tmp_path: Path) -> None:
 
 
 def test_a_lost_lease_wastes_nothing_the_first_result_stays(tmp_path: Path) -> None:
-    world = World(tmp_path, 1)
-    world.scripts[world.jobs[0]] = Script(seconds=100)
+    world = World(tmp_path, 2, slots=1)
+    job, other = world.jobs
+    world.scripts.update({job: Script(seconds=100), other: Script(seconds=50)})
     world.queues.refuse["extend"] = refusal(Throttled, "RequestThrottled")
     assert world.work(workers=2) == ["idle", "idle"]
-    assert len(world.ran) == 2, "the lease lapsed, and the other worker ran it too"
-    assert world.objects.held[LAYOUT.result(EVAL, world.jobs[0])] == b"log 1"
+    assert world.ran == [other, job, job], "the lease lapsed, and the other worker ran it too"
+    assert world.objects.held[LAYOUT.result(EVAL, job)] == b"log 2"
     assert world.queues.held == []
     assert any("has a result already" in line for line in world.said)
 

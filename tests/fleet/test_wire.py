@@ -18,6 +18,7 @@ from fleet.evals.documents import (
     WorkerEvent,
     WorkerOrder,
 )
+from fleet.evals.last import LastEval
 from fleet.evals.report import RunReport
 from fleet.evals.request import EvalRequest
 from fleet.wire import DocumentRefused, Wire
@@ -83,14 +84,21 @@ GOLDEN = {
             "environment", "needs_docker", "sample_ids", "epochs", "jobs", "log_name", "identity",
         }
     },
-    JobMessage: {1: {"version", "eval_id", "job", "failures"}},
+    JobMessage: {
+        1: {"version", "eval_id", "job", "failures"},
+        2: {"version", "eval_id", "job", "failures", "deaths", "holder", "leave_until"},
+    },
     JobResult: {
         1: {
             "version", "eval_id", "job", "samples", "started_at", "completed_at", "model_usage", "role_usage", "instance",
             "seconds",
         }
     },
-    JobFailure: {1: {"version", "eval_id", "job", "attempt", "final", "kind", "why", "instance", "at"}},
+    JobFailure: {
+        1: {"version", "eval_id", "job", "attempt", "final", "kind", "why", "instance", "at"},
+        2: {"version", "eval_id", "job", "attempt", "final", "kind", "why", "instance", "at", "worker", "log"},
+    },
+    LastEval: {1: {"version", "eval_id", "identity", "at"}},
     WorkerOrder: {
         1: {
             "version", "run", "region", "bucket", "prefix", "eval_ids", "environment", "work_queue", "events_queue",
@@ -109,6 +117,24 @@ def test_the_fields_are_those_of_the_version(document: type[Wire]) -> None:
     versions = GOLDEN[document]
     assert max(versions) == document.VERSION
     assert set(document.model_fields) == versions[max(versions)]
+
+
+@pytest.mark.parametrize("document", GOLDEN, ids=lambda document: document.__name__)
+def test_an_older_document_reads_as_one_of_this_version(document: type[Wire]) -> None:
+    """What lies in a bucket from an earlier release stays readable: what it lacks has a default."""
+    assert document.READS_TOO == GOLDEN[document].keys() - {document.VERSION}
+    for version in document.READS_TOO:
+        fields = GOLDEN[document][version]
+        needed = {name for name, field in document.model_fields.items() if field.is_required()}
+        assert needed <= fields <= set(document.model_fields)
+
+
+def test_a_failure_that_an_earlier_release_recorded_is_read() -> None:
+    old = '{"version":1,"eval_id":"e","job":"j","attempt":1,"final":true,"kind":"K","why":"w","instance":"i-1","at":"now"}'
+    read = JobFailure.read(old)
+    assert (read.version, read.kind, read.worker, read.log) == (2, "K", "", "")
+    with pytest.raises(DocumentRefused, match="version is 3"):
+        JobFailure.read(old.replace('"version":1', '"version":3'))
 
 
 @given(

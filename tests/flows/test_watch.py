@@ -14,7 +14,7 @@ from fleet.aws.queues import Message
 from fleet.evals.documents import WorkerEvent
 from fleet.evals.layout import Layout
 from fleet.evals.progress import EvalTally, RunTally, WorkerFacts, WorkerPhase
-from fleet.evals.steps import GoOn, Limits, Step, Stop, TopUp
+from fleet.evals.steps import Finished, GoOn, Limits, Step, Stop, TopUp
 from flows import watch as watch_module
 from flows.watch import EVENTS_A_LOOK, PATIENCE_S, CancelledByPerson, Watch, watching
 
@@ -221,3 +221,25 @@ def test_the_last_word_of_a_worker_is_heard_before_the_run_is_given_up(phases: l
     watch = a_watch(Late([]), clock=Clock())
     phases.append(WorkerPhase.WORKING)
     assert watch.look()[1] == TopUp(1)
+
+
+def test_a_job_that_sqs_put_aside_ends_the_run_instead_of_keeping_it_open(
+    phases: list[WorkerPhase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead: list[str] = ["SQS put aside the message of job j"]
+
+    class Records:
+        def final(self, _: object) -> dict[str, str]:
+            return {} if dead else {"j": "DeadLetter: so it is"}
+
+    def take_in(_site: object, queue: str, _evals: object) -> list[str]:
+        assert queue == "dead"
+        return [dead.pop()] if dead else []
+
+    monkeypatch.setattr(watch_module, "take_in", take_in)
+    phases.append(WorkerPhase.WORKING)
+    watch = a_watch(FakeSite([]), clock=Clock(), dead="dead")
+    watch.failures = {"e": cast("Any", Records())}
+    with disable_run_logger():
+        assert watch.look()[1] == Finished()
+    assert watch.tally.evals["e"].failed == {"j": "DeadLetter: so it is"}
