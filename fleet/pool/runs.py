@@ -32,7 +32,7 @@ class DeploymentAbsent(FleetError):
 
     def message(self) -> str:
         """One line with the command that helps."""
-        return f"the Prefect server has no deployment {self.deployment}: deploy it with `prefect deploy --all`"
+        return f"the Prefect server has no deployment {self.deployment}: `fleet setup` makes it"
 
 
 def start_worker(

@@ -11,7 +11,20 @@ from prefect.client.schemas.objects import State
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelling, Completed, Crashed, Running
 
+from fleet.evals.documents import EnvironmentSpec, WorkerOrder
 from fleet.pool import runs
+
+ORDER = WorkerOrder(
+    run="run",
+    region="us-east-1",
+    bucket="bucket",
+    prefix="fleet",
+    eval_ids=[],
+    environment=EnvironmentSpec(python="3.11", lock=""),
+    work_queue="queue://work",
+    events_queue="queue://events",
+    secrets_parameter="",
+)
 
 
 class Server:
@@ -57,3 +70,14 @@ def test_a_run_is_over_when_prefect_knows_its_end(
     assert runs.is_over(str(known)) is over
     assert not runs.is_over(str(uuid4())), "it may be another server's"
     assert not runs.is_over("no id of a flow run")
+
+
+def test_a_deployment_that_is_not_there_is_told_with_the_command_that_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`prefect deploy --all` works in a checkout of this project alone."""
+
+    def run_deployment(*_: object, **__: object) -> None:
+        raise ObjectNotFound(Exception())
+
+    monkeypatch.setattr(runs, "run_deployment", run_deployment)
+    with pytest.raises(runs.DeploymentAbsent, match=r"fleet-worker/fleet-worker: `fleet setup` makes it"):
+        runs.start_worker(ORDER, name="w", key="k", job_variables={}, tags=[])
