@@ -9,6 +9,7 @@ from blocks.ec2_config import Ec2Config
 from fleet.evals.registry import Login, RegistryAccess
 from fleet.evals.secrets import ParameterPlace
 from fleet.evals.site import Site
+from fleet.pool.user_data import LONGEST_BUCKET, LONGEST_PARAMETER, LONGEST_PREFIX
 
 A_RUN = "00000000-0000-0000-0000-000000000000-9"
 """As long as the name of any run's attempt, for parameter names that are checked before there is a run."""
@@ -26,8 +27,10 @@ class FleetAccount(Block):
     region: str = Field(
         default="us-east-1", description="Region of the bucket and, unless a run says otherwise, of its fleet."
     )
-    bucket: str = Field(description="Bucket for artifacts, results and logs.")
-    prefix: str = Field(default="inspect-fleet", description="Prefix of every key in the bucket.")
+    bucket: str = Field(max_length=LONGEST_BUCKET, description="Bucket for artifacts, results and logs.")
+    prefix: str = Field(
+        default="inspect-fleet", max_length=LONGEST_PREFIX, description="Prefix of every key in the bucket."
+    )
     instance_profile: str = Field(default="inspect-fleet-worker", description="Instance profile of the workers.")
     security_groups: list[str] = Field(
         default=[], description="Security groups of the workers; none may allow inbound traffic."
@@ -41,10 +44,12 @@ class FleetAccount(Block):
     )
     api_key_parameter: str = Field(
         default="",
+        max_length=LONGEST_PARAMETER,
         description="SSM parameter with a Prefect Cloud API key, which instances read; empty: Prefect isn't Prefect Cloud.",
     )
     api_auth_parameter: str = Field(
         default="",
+        max_length=LONGEST_PARAMETER,
         description="SSM parameter with the auth string of a Prefect server of your own; empty: it asks for none.",
     )
 

@@ -13,6 +13,12 @@ LIMIT_BYTES = 16_384
 """EC2's limit, before it is encoded."""
 MARK = "#: told\n"
 
+LONGEST_BUCKET = 63
+"""S3's limit."""
+LONGEST_PREFIX = 64
+LONGEST_PARAMETER = 200
+"""Characters of what is told by name. SSM takes 1,011; with these the script stays below 4 KB whatever the names are."""
+
 
 class UserDataTooLarge(RequestRefused):
     """The script is larger than EC2 takes; refused before anything is launched."""

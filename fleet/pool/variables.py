@@ -13,6 +13,8 @@ from prefect.workers.base import BaseJobConfiguration, BaseVariables
 from prefect_aws.credentials import AwsCredentials
 from pydantic import BaseModel, Field
 
+from fleet.pool.user_data import LONGEST_PARAMETER
+
 DEFAULT_COMMAND = "fleet-python -m prefect.engine"
 """One interpreter: cancellation and crashes are the pool worker's duty, so that no runner has to stand beside the engine.
 `fleet-python` is on the PATH of every worker image: a Python that has this project's dependencies."""
@@ -61,11 +63,13 @@ class _InstanceFields(BaseModel):
     )
     api_key_parameter: str | None = Field(
         default=None,
+        max_length=LONGEST_PARAMETER,
         title="Prefect API key parameter",
         description="SSM parameter that holds a Prefect Cloud API key; empty: the API takes none.",
     )
     api_auth_parameter: str | None = Field(
         default=None,
+        max_length=LONGEST_PARAMETER,
         title="Prefect auth string parameter",
         description="SSM parameter that holds the auth string of a Prefect server of your own; empty: the API takes none.",
     )

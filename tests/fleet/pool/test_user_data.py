@@ -25,25 +25,33 @@ from fleet.aws.session import Aws
 from fleet.pool.boot_log import tail
 from fleet.pool.environment import instance_environment
 from fleet.pool.order import FLOW_RUN_TAG
-from fleet.pool.user_data import LIMIT_BYTES, CommandRefused, UserDataTooLarge, user_data
+from fleet.pool.user_data import (
+    LIMIT_BYTES,
+    LONGEST_BUCKET,
+    LONGEST_PARAMETER,
+    LONGEST_PREFIX,
+    CommandRefused,
+    UserDataTooLarge,
+    user_data,
+)
 from fleet.pool.variables import DEFAULT_COMMAND
 
 BIN = Path(sys.executable).parent
 
 
 def test_the_longest_names_stay_below_four_kilobytes() -> None:
-    """A bucket's and a parameter path's longest sensible names, with a prefix of 100 characters, and a long API address."""
-    bucket, prefix, run = "b" * 63, "p" * 100, "0" * 36
+    """The longest that the account's block and the pool take, at the longest address that a host's name allows."""
+    bucket, prefix, run = "b" * LONGEST_BUCKET, "p" * LONGEST_PREFIX, "0" * 36
     told = instance_environment(
         plain={},
-        api_url=f"https://{'h' * 200}/api/accounts/{run}/workspaces/{run}",
+        api_url=f"https://{'h' * 253}/api/accounts/{run}/workspaces/{run}",
         flow_run_id=None,
         flow_run_tag=FLOW_RUN_TAG,
         region="ap-southeast-99",
         code=f"s3://{bucket}/{prefix}/artifacts/{'0' * 64}",
         code_sha256="0" * 64,
         log_folder=f"s3://{bucket}/{prefix}/runs/{run}/instances",
-        api_key_parameter=f"/{'k' * 200}",
+        api_key_parameter="k" * LONGEST_PARAMETER,
     )
     assert len(user_data(told, DEFAULT_COMMAND, max_hours=9999).encode()) < 4096
 
