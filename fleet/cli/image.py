@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from fleet.cli.account import account_option, json_option, region_option, the_account
 from fleet.cli.run import quiet_prefect
-from fleet.errors import FleetError, RequestRefused
+from fleet.cli.table import table
+from fleet.errors import FleetError
 
 if TYPE_CHECKING:
-    from blocks.account import FleetAccount
     from worker_image.report import ImageRow
 
 ARCHITECTURES = ("x86_64", "arm64")
-
-
-class AccountUnknown(RequestRefused):
-    """Prefect has no block of this name."""
-
-    account: str
-    why: str
-
-    def message(self) -> str:
-        """One line: which block, the command that makes it."""
-        return (
-            f"no Fleet Account block {self.account!r} ({self.why}): make it with `fleet setup` (with PREFECT_API_URL, and --region "
-            "if the account's stack isn't in your usual region; docs/account.md, step 2), or name another by --account"
-        )
 
 
 class BuildCancelled(FleetError):
@@ -39,11 +26,6 @@ class BuildCancelled(FleetError):
     def message(self) -> str:
         """One line."""
         return f"the image build was cancelled: {self.why}; what it had made is removed"
-
-
-account_option = click.option("--account", default="default", show_default=True, help="Fleet Account block.")
-region_option = click.option("--region", help="AWS region; by default the account's.")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
 @click.group()
@@ -79,7 +61,7 @@ def build(as_json: bool, **options: Any) -> None:
         display.stage(
             "Looking for the account"
         )  # Prefect takes seconds to be there, the more so where none is configured
-        _account(options["account"])
+        the_account(options["account"])
         from fleet.evals.listener import listener
         from flows.build_worker_image import build_worker_image
         from worker_image.report import BuildReport
@@ -106,7 +88,7 @@ def build(as_json: bool, **options: Any) -> None:
 def check(region: str | None, ami: str | None, instance_types: tuple[str, ...], account: str, as_json: bool) -> None:
     """Say which image fleets boot from, and whether it can be launched now; exit code 2 if it can't."""
     quiet_prefect()
-    home = _account(account)
+    home = the_account(account)
     import dataclasses
 
     from blocks.ec2_config import Ec2Config
@@ -133,7 +115,7 @@ def check(region: str | None, ami: str | None, instance_types: tuple[str, ...], 
 def list_images(region: str | None, account: str, as_json: bool) -> None:
     """List this account's worker images, newest first, with the parameter that names one."""
     quiet_prefect()
-    home = _account(account)
+    home = the_account(account)
     from fleet.aws.commands import fleet_command
     from worker_image.amis import Amis
     from worker_image.place import Place
@@ -161,32 +143,8 @@ def list_images(region: str | None, account: str, as_json: bool) -> None:
 
 
 def _table(found: list[ImageRow]) -> str:
-    """Columns as wide as their content, also where nobody knows the terminal's width: an id that is cut is of no use."""
     head = ("image", "version", "contract", "architecture", "created", "state", "named by")
-    lines = [
+    return table(
         head,
-        *((row.id, row.version, row.contract, row.architecture, row.created, row.state, row.pointer) for row in found),
-    ]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+        [(row.id, row.version, row.contract, row.architecture, row.created, row.state, row.pointer) for row in found],
     )
-
-
-def _account(name: str) -> FleetAccount:
-    """The block. AccountUnknown: Prefect has none of that name. ServerUnreachable: nobody answers there."""
-    from fleet.importing import undisturbed
-
-    with undisturbed():
-        import httpx
-        from prefect.settings import get_current_settings
-
-        from blocks.account import FleetAccount
-        from fleet.account.change import ServerUnreachable
-    try:
-        return cast("FleetAccount", FleetAccount.load(name))
-    except httpx.HTTPError as error:
-        url = get_current_settings().api.url or "its own server"
-        raise ServerUnreachable(url=url, why=str(error) or type(error).__name__) from error
-    except ValueError as error:  # Prefect's answer for a block that isn't there
-        raise AccountUnknown(account=name, why=" ".join(str(error).split())[:200]) from error

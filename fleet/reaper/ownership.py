@@ -37,6 +37,8 @@ class KnownRun:
     """When it came into that state."""
     account: str = "default"
     """The Fleet Account block that a run of evals was started with."""
+    began: float = 0.0
+    """When it was begun, or is to be."""
 
 
 class Runs(Protocol):

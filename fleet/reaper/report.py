@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from fleet.reaper.ownership import Survey
 from fleet.reaper.removal import Outcome
+from fleet.reaper.things import Kind
 from fleet.reaper.verdict import Act, Decision
 
 Done = Literal["left", "removed", "marked", "kept", "to remove", "to mark"]
@@ -23,6 +24,7 @@ class ReapRow(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
+    kind: Kind
     what: str
     region: str
     run: str
@@ -65,7 +67,9 @@ class ReapReport(BaseModel):
             return "nothing there"
         counts = Counter(row.done for row in self.rows)
         said = ", ".join(f"{counts[done]} {done}" for done in IN_ORDER if counts[done])
-        return f"{'dry run: ' if self.dry_run else ''}{said}"
+        if self.dry_run:
+            return f"nothing to do: {said}" if set(counts) == {"kept"} else f"dry run: {said}"
+        return said
 
 
 def report_of(survey: Survey, outcomes: Iterable[Outcome] | None) -> ReapReport:
@@ -82,6 +86,7 @@ def _row(survey: Survey, decision: Decision, done: Done, left: str = "") -> Reap
     thing = decision.thing
     known = survey.runs.get(thing.belongs_to)
     return ReapRow(
+        kind=thing.kind,
         what=thing.name(),
         region=thing.region,
         run=thing.belongs_to,

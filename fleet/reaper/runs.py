@@ -9,19 +9,30 @@ from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterFlowRunId,
+    ArtifactFilterKey,
     FlowFilter,
     FlowFilterName,
     FlowRunFilter,
     FlowRunFilterExpectedStartTime,
     FlowRunFilterId,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
 )
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.exceptions import ObjectNotFound
-from prefect.states import Cancelled, Crashed
+from prefect.states import Cancelled, Cancelling, Crashed
 
+from fleet.evals.progress import WorkerFacts
 from fleet.pool import runs as workers_of
+from fleet.reaper.overview import Progress
 from fleet.reaper.ownership import KnownRun
+from fleet.reaper.verdict import FINAL
 
+NOT_OVER = [kind for kind in StateType if kind.value not in FINAL]
+PROGRESS_KEY = "eval-progress"
+"""Of the artifact that a run's controller keeps up to date."""
 RUN_EVAL = "run-eval"
 """The flow that makes what is looked for."""
 PAGE = 200
@@ -36,6 +47,48 @@ class PrefectRuns:
         wanted = [found for text in ids if (found := as_uuid(text)) is not None]
         with get_client(sync_client=True) as client:
             return {str(run.id): known(run) for run in _read(client, wanted)}
+
+    def active(self) -> list[KnownRun]:
+        """The runs of evals that aren't over."""
+        named = FlowFilter(name=FlowFilterName(any_=[RUN_EVAL]))
+        states = FlowRunFilterState(type=FlowRunFilterStateType(any_=NOT_OVER))
+        wanted = FlowRunFilter(state=states)
+        found: list[KnownRun] = []
+        with get_client(sync_client=True) as client:
+            while True:
+                page = client.read_flow_runs(flow_filter=named, flow_run_filter=wanted, limit=PAGE, offset=len(found))
+                found += [known(run) for run in page]
+                if len(page) < PAGE:
+                    return found
+
+    def progress(self, runs: Sequence[str]) -> Mapping[str, Progress]:
+        """How far these runs are, of those that have said so."""
+        found: dict[str, Progress] = {}
+        with get_client(sync_client=True) as client:
+            for run in runs:
+                said = client.read_artifacts(
+                    artifact_filter=ArtifactFilter(
+                        key=ArtifactFilterKey(any_=[PROGRESS_KEY]),
+                        flow_run_id=ArtifactFilterFlowRunId(any_=[UUID(run)]),
+                    ),
+                    limit=1,
+                )
+                if said and isinstance(said[0].data, int | float):
+                    found[run] = Progress(float(said[0].data), said[0].description or "")
+        return found
+
+    def cancel(self, run: str, why: str) -> None:
+        """Ask a run to end, as the button in the UI does."""
+        with get_client(sync_client=True) as client, suppress(ObjectNotFound):
+            client.set_flow_run_state(UUID(run), Cancelling(message=why))
+
+    def workers(self, run: str) -> list[WorkerFacts]:
+        """The workers of a run that aren't over."""
+        return _working(run)
+
+    def stop_workers(self, run: str, why: str) -> None:
+        """Ask a run's workers to end; their pool worker terminates their instances."""
+        workers_of.stop([UUID(fact.run_id) for fact in _working(run)], why=why)
 
     def pools(self) -> frozenset[str]:
         """The ids of its work pools."""
@@ -72,20 +125,19 @@ class PrefectRuns:
                 client.set_flow_run_state(run_id, Cancelled(message=why))
             elif state is not None and not state.is_final():
                 client.set_flow_run_state(run_id, Crashed(message=why))
-        workers_of.stop(_working(run), why=why)
+        self.stop_workers(run, why)
 
     def settle(self, run: str, why: str) -> None:
         """The workers' last state, where no pool worker is there to set it."""
         with get_client(sync_client=True) as client:
-            for worker in _working(run):
+            for fact in _working(run):
                 with suppress(ObjectNotFound):
-                    client.set_flow_run_state(worker, Cancelled(message=why))
+                    client.set_flow_run_state(UUID(fact.run_id), Cancelled(message=why))
 
 
-def _working(run: str) -> Sequence[UUID]:
+def _working(run: str) -> list[WorkerFacts]:
     """The workers of a run that aren't over."""
-    everyone = workers_of.of_run(run)
-    return [UUID(fact.run_id) for fact in workers_of.look_at(everyone) if not fact.over]
+    return [fact for fact in workers_of.look_at(workers_of.of_run(run)) if not fact.over]
 
 
 def _read(client: SyncPrefectClient, ids: Sequence[UUID]) -> Iterable[FlowRun]:
@@ -103,6 +155,7 @@ def known(run: FlowRun) -> KnownRun:
     """A flow run as the verdict needs it. One without a state was made a moment ago, and waits."""
     state = run.state
     since = state.timestamp if state else run.created
+    began = run.start_time or run.expected_start_time
     return KnownRun(
         id=str(run.id),
         name=run.name,
@@ -110,6 +163,7 @@ def known(run: FlowRun) -> KnownRun:
         said=(state.name or state.type.value) if state else "new",
         since=since.timestamp() if since else 0.0,
         account=str(run.parameters.get("account") or "default"),
+        began=began.timestamp() if began else 0.0,
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 from fleet.aws import images
 from fleet.aws.images import AmiParameterMissing, WorkerImage
 from fleet.cli import image as command
+from fleet.cli.account import AccountUnknown
 from fleet.cli.main import code_of, fleet
 from worker_image import publish
 from worker_image.amis import Amis, OwnImage
@@ -31,7 +32,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> None:
     home = SimpleNamespace(
         site=lambda region: site, image_parameter="/inspect-fleet/worker-image", instance_profile="w"
     )
-    monkeypatch.setattr(command, "_account", lambda name: home)
+    monkeypatch.setattr(command, "the_account", lambda name: home)
 
 
 def own(number: int) -> OwnImage:
@@ -99,9 +100,9 @@ def test_an_account_that_prefect_doesnt_know_is_one_line_with_the_command_that_m
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def unknown(name: str) -> Any:
-        raise command.AccountUnknown(account=name, why="Unable to find block document")
+        raise AccountUnknown(account=name, why="Unable to find block document")
 
-    monkeypatch.setattr(command, "_account", unknown)
+    monkeypatch.setattr(command, "the_account", unknown)
     assert code_of(fleet, ["image", "list", "--account", "other"]) == 2
     assert "no Fleet Account block 'other'" in (told := capsys.readouterr().err)
     assert "fleet setup" in told

@@ -1,0 +1,66 @@
+"""The account that a command works on: its options, and the block that Prefect keeps of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from fleet.errors import RequestRefused
+
+if TYPE_CHECKING:
+    from blocks.account import FleetAccount
+
+account_option = click.option("--account", default="default", show_default=True, help="Fleet Account block.")
+region_option = click.option("--region", help="AWS region; by default the account's.")
+regions_option = click.option(
+    "--region",
+    "regions",
+    multiple=True,
+    help="AWS region to look in (repeatable); by default the account's own, and where its runs have had fleets.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+
+class AccountUnknown(RequestRefused):
+    """Prefect has no block of this name."""
+
+    account: str
+    why: str
+
+    def message(self) -> str:
+        """One line: which block, the command that makes it."""
+        return (
+            f"no Fleet Account block {self.account!r} ({self.why}): make it with `fleet setup` (with PREFECT_API_URL, and --region "
+            "if the account's stack isn't in your usual region; docs/account.md, step 2), or name another by --account"
+        )
+
+
+def the_account(name: str) -> FleetAccount:
+    """The block. AccountUnknown: Prefect has none of that name. ServerUnreachable: nobody answers there."""
+    from fleet.importing import undisturbed
+
+    with undisturbed():
+        from blocks.account import FleetAccount
+    with asking_prefect():
+        try:
+            return cast("FleetAccount", FleetAccount.load(name))
+        except ValueError as error:  # Prefect's answer for a block that isn't there
+            raise AccountUnknown(account=name, why=" ".join(str(error).split())[:200]) from error
+
+
+@contextmanager
+def asking_prefect() -> Iterator[None]:
+    """Around whatever asks Prefect's API. ServerUnreachable: nobody answers there."""
+    import httpx
+    from prefect.settings import get_current_settings
+
+    from fleet.account.change import ServerUnreachable
+
+    try:
+        yield
+    except httpx.HTTPError as error:
+        url = get_current_settings().api.url or "its own server"
+        raise ServerUnreachable(url=url, why=str(error) or type(error).__name__) from error
