@@ -179,8 +179,7 @@ class Deliveries:
     async def _kept(self, lease: Lease) -> Delivered:
         try:
             lease.job = message = JobMessage.read(lease.message.body)
-            if running := self._running.get((message.eval_id, message.job)):
-                running.take_over(lease.message, message)
+            if self._runs_here(lease, message):
                 return Delivered("held already")
             self.held[lease.message.receipt] = message
             manifest, job = await self.manifests.job(message)
@@ -199,6 +198,8 @@ class Deliveries:
         if lease.deaths >= POISON_DEATHS:
             why = f"{lease.deaths} workers died or fell silent while it was in flight"
             return await self._failed(lease, message, POISON, why, AfterFailure(final=True, delay=0))
+        if self._runs_here(lease, message):  # of two that came together, the other was quicker
+            return Delivered("held already")
         self._running[message.eval_id, message.job] = lease
         try:
             async with anyio.create_task_group() as tasks:
@@ -212,6 +213,13 @@ class Deliveries:
         finally:
             del self._running[message.eval_id, message.job]
         raise refusal
+
+    def _runs_here(self, lease: Lease, message: JobMessage) -> bool:
+        """Whether this worker runs the message's job; then the job is held by this message from now on."""
+        running = self._running.get((message.eval_id, message.job))
+        if running:
+            running.take_over(lease.message, message)
+        return running is not None
 
     async def _attempt(self, lease: Lease, message: JobMessage, manifest: EvalManifest, job: Job) -> Delivered:
         self.folder.mkdir(parents=True, exist_ok=True)

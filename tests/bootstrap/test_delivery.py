@@ -224,6 +224,18 @@ def test_a_message_that_comes_again_while_its_job_runs_here_starts_nothing(tmp_p
     assert world.queues.held == [], "and it is the message that came again which is deleted"
 
 
+def test_two_messages_of_a_job_that_come_together_run_it_once(tmp_path: Path) -> None:
+    """Each is held in turn; the one that is left over finds the result."""
+    world = Wide(tmp_path, 1, slots=3)
+    world.queues.send(WORK, [world.queues.held[0].body])
+    world.scripts[world.jobs[0]] = Script(seconds=200)
+    world.work()
+    world.work()
+    assert world.ran == world.jobs
+    assert world.workers[0].outcomes == {"known": 1}
+    assert world.queues.held == []
+
+
 def closed_log() -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
