@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from prefect.client.schemas.responses import DeploymentResponse
 
 
+LONGEST_S = 900.0
+"""Seconds of one deploy: Prefect's client tries a server that doesn't answer for a minute at each of its requests."""
+
+
 class DeploymentRefused(FleetError):
     """Prefect didn't take a deployment."""
 
@@ -54,14 +58,19 @@ def deploy(definition: Path, names: Sequence[str]) -> None:
     chosen = [part for name in names for part in ("--name", name)]
     # Elsewhere: Prefect would read settings and a .env file in the folder it runs in.
     with tempfile.TemporaryDirectory() as elsewhere:
-        done = subprocess.run(
-            [sys.executable, "-m", "prefect", "--no-prompt", "deploy", *chosen, "--prefect-file", str(definition)],
-            cwd=elsewhere,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "prefect", "--no-prompt", "deploy", *chosen, "--prefect-file", str(definition)],
+                cwd=elsewhere,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=LONGEST_S,
+            )
+        except subprocess.TimeoutExpired as error:
+            why = f"`prefect deploy` didn't end within {LONGEST_S:g} s: does the Prefect server answer?"
+            raise DeploymentRefused(names=tuple(names), why=why) from error
     if done.returncode:
         lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
         raise DeploymentRefused(names=tuple(names), why=lines[-1].strip() if lines else f"exit code {done.returncode}")
