@@ -289,8 +289,8 @@ class AccountStack:
         if not found or found[0]["StackStatus"] != RESERVED:
             return False
         pages = cloudformation.get_paginator("list_change_sets").paginate(StackName=plan.stack_id)
-        others = (one for page in pages for one in page["Summaries"] if one["ChangeSetId"] != plan.change_set)
-        return not any(others)
+        waiting = {one["ChangeSetId"] for page in pages for one in page["Summaries"] if one["StackId"] == plan.stack_id}
+        return not waiting - {plan.change_set}
 
     def _template(self) -> str:
         with calling("cloudformation", self._target):

@@ -92,7 +92,7 @@ class FakeCloudFormation:
         return self
 
     def paginate(self, **_: Any) -> list[dict[str, Any]]:
-        return [{"Summaries": [{"ChangeSetId": name} for name in self.sets]}]
+        return [{"Summaries": [{"ChangeSetId": name, "StackId": ID} for name in self.sets]}]
 
     def delete_stack(self, **_: Any) -> None:
         self.asked.append("delete stack")

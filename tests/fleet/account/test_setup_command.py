@@ -77,6 +77,12 @@ def test_a_change_is_shown_and_waits_for_a_yes(run: Any, host: Host, monkeypatch
     assert waiting_changes(host) == []
 
 
+def test_a_first_plan_that_nobody_wants_leaves_no_stack(run: Any, host: Host) -> None:
+    code, out, _ = run("--stack", "another")
+    assert (code, out.splitlines()[0]) == (2, "+ stack another")
+    assert [one["StackName"] for one in host.client("cloudformation").describe_stacks()["Stacks"]] == ["inspect-fleet"]
+
+
 def test_a_yes_changes_it_once(run: Any, host: Host) -> None:
     code, out, _ = run("--param", "logdays=45", "--yes", "--json")
     document = json.loads(out)
