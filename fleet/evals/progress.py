@@ -74,6 +74,8 @@ class EvalTally:
     done: set[JobId] = field(default_factory=set)
     failed: dict[JobId, str] = field(default_factory=dict)
     """Jobs that failed for good, with the reason."""
+    whole: bool = False
+    """Its one job is all of it: the task can't be split."""
 
     @property
     def samples(self) -> int:
@@ -99,6 +101,7 @@ def tally_of(manifest: EvalManifest) -> EvalTally:
         task=manifest.task.name,
         model=manifest.model.name,
         jobs={job.job: whole if job.whole else len(job.samples) for job in manifest.jobs},
+        whole=any(job.whole for job in manifest.jobs),
     )
 
 

@@ -91,7 +91,7 @@ def next_step(
     open_jobs = tally.open_jobs
     if not open_jobs:
         return Finished()
-    if why := _hopeless(tally) or _over(limits, spent):
+    if why := _hopeless(tally) or _over(limits, spent) or _stalled(tally, limits, spent):
         return Stop(why=why)
 
     alive = sum(fact.phase.alive for fact in facts)
@@ -132,12 +132,19 @@ def _over(limits: Limits, spent: Spent) -> str:
         return f"the run has cost ${spent.cost:.2f}, and its max_cost is ${limits.max_cost:.2f}. {KEPT}, with a max_cost of its own"
     if limits.deadline_hours is not None and spent.hours >= limits.deadline_hours:
         return f"the run has had the {limits.deadline_hours:g} hours of its deadline_hours. {KEPT}"
-    if limits.stall_hours and spent.still_hours is not None and spent.still_hours >= limits.stall_hours:
-        return (
-            f"no job was finished for {limits.stall_hours:g} hours. {KEPT}; "
-            "where jobs take longer than that, raise stall_hours (0: no limit)"
-        )
     return ""
+
+
+def _stalled(tally: RunTally, limits: Limits, spent: Spent) -> str:
+    """That no job was finished for too long, and what to do; empty: it isn't so, or an open job is a whole eval's work."""
+    if not limits.stall_hours or spent.still_hours is None or spent.still_hours < limits.stall_hours:
+        return ""
+    if any(one.whole and one.open_jobs for one in tally.evals.values()):
+        return ""
+    return (
+        f"no job was finished for {limits.stall_hours:g} hours. {KEPT}; "
+        "where jobs take longer than that, raise stall_hours (0: no limit)"
+    )
 
 
 def _is_missed(fact: WorkerFacts, said: WorkerTally) -> bool:

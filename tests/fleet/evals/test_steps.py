@@ -167,6 +167,14 @@ def test_a_limit_ends_the_run_keeps_the_results_and_says_what_to_do(limits: Limi
     assert step.why.startswith(f"{why}. {KEPT}")
 
 
+def test_a_task_that_runs_in_one_piece_may_take_its_time() -> None:
+    """One job is all of it, and none is finished before the last sample."""
+    tally, late = a_tally(jobs=1), Spent(still_hours=9)
+    assert isinstance(next_step(tally, [a_worker("a")], replaced=0, limits=ALL, spent=late), Stop)
+    tally.evals["e"].whole = True
+    assert next_step(tally, [a_worker("a")], replaced=0, limits=ALL, spent=late) == GoOn()
+
+
 def test_a_run_that_has_everything_is_over_whatever_it_cost() -> None:
     step = next_step(a_tally(done=10), [a_worker("a")], replaced=0, limits=ALL, spent=Spent(30, 30, 30))
     assert step == Finished()
