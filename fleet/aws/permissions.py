@@ -66,6 +66,10 @@ PERMISSIONS: Mapping[Role, tuple[Permission, ...]] = {
             "ssm:DeleteParameters": "remove an instance's secrets once it has them",
         },
         {
+            "ec2:DescribeInstances": (
+                "list and reap what runs have",
+                "`fleet list` shows what Prefect knows, and nothing is reaped",
+            ),
             "ec2:DescribeSpotPriceHistory": ("estimate the cost of spot instances", "their price is marked unknown"),
             "pricing:GetProducts": ("estimate the cost of instances", "their price is marked unknown"),
         },
@@ -104,6 +108,18 @@ PERMISSIONS: Mapping[Role, tuple[Permission, ...]] = {
             "ec2:DeleteLaunchTemplate": (
                 "remove the launch templates of spot instances",
                 "they stay in the account, free of charge",
+            ),
+            "ec2:DescribeLaunchTemplates": (
+                "find launch templates that a killed pool worker left",
+                "they stay in the account, free of charge",
+            ),
+            "ec2:DescribeVolumes": (
+                "find volumes that instances left",
+                "they stay in the account, should there be some",
+            ),
+            "ec2:DeleteVolume": (
+                "remove volumes that instances left",
+                "they stay in the account, should there be some",
             ),
             "iam:CreateServiceLinkedRole": (
                 "launch the first spot instance of an account",

@@ -78,6 +78,7 @@ def controller_probes(aws: Aws, scope: Scope, who: Caller) -> list[Probe]:
     """What is asked for a controller."""
     return [
         *_image_probes(aws, scope),
+        Probe("ec2:DescribeInstances", lambda: aws.ec2_once.describe_instances(DryRun=True)),
         *_object_probes(aws, scope),
         *_queue_probes(aws, who),
         *_secret_probes(aws, scope),
@@ -102,6 +103,8 @@ def launcher_probes(aws: Aws, scope: Scope, *, thorough: bool) -> list[Probe]:
     if thorough:
         probes += [
             Probe("ec2:DescribeVpcs", lambda: ec2.describe_vpcs(DryRun=True)),
+            Probe("ec2:DescribeLaunchTemplates", lambda: ec2.describe_launch_templates(DryRun=True)),
+            Probe("ec2:DescribeVolumes", lambda: ec2.describe_volumes(DryRun=True)),
             Probe("ec2:DescribeInstanceTypeOfferings", lambda: ec2.describe_instance_type_offerings(DryRun=True)),
             *_fleet_probes(aws, scope),
         ]
