@@ -17,7 +17,8 @@ ROOMS = ("blocks", "bootstrap", "fleet", "flows", "worker_image")
 OFFER = re.compile(r"\baws (?!sso |iam |or )[a-z0-9]+ [a-z-]+|`fleet (setup|connect|image build)\b")
 """A command that is about one region. `aws sso` and `aws iam` aren't."""
 DESCRIBED = {
-    "fleet/cli/image.py": "the account's region isn't known, and the message says so",
+    "fleet/cli/account.py": "the account's region isn't known, and the message says so",
+    "fleet/pool/runs.py": "where the account's stack is isn't known to a pool",
     "bootstrap/gpu.py": "says what made an image, on an instance",
     "bootstrap/host.py": "says what made an image, on an instance",
 }
