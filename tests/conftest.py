@@ -25,6 +25,16 @@ def shared_cloud() -> Iterator[CloudUnderTest]:
         yield cloud
 
 
+@pytest.fixture(scope="module")
+def prefect_api(shared_cloud: CloudUnderTest) -> Iterator[str]:
+    """The address of a real Prefect server, to which this process's clients turn: the cloud's, since each takes long to start."""
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    address = shared_cloud.local.prefect_api
+    with temporary_settings({PREFECT_API_URL: address}):
+        yield address
+
+
 @pytest.fixture
 def cloud(shared_cloud: CloudUnderTest) -> Iterator[CloudUnderTest]:
     """The cloud, which holds nothing before and nothing after each test."""

@@ -18,8 +18,6 @@ from moto.server import ThreadedMotoServer
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import FlowRun, TaskRun
-from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL, PREFECT_API_URL
-from prefect.testing.utilities import prefect_test_harness
 
 from bootstrap.planner import plan_tasks
 from fleet.aws.objects import Objects
@@ -30,9 +28,11 @@ from fleet.evals.documents import EnvironmentSpec, EvalManifest, JobMessage, Wor
 from fleet.evals.layout import Layout
 from fleet.evals.plan import make_manifest
 from fleet.evals.settings import pack_setting
+from fleet.local import environment as local_environment
 from flows.fleet_worker import fleet_worker
 from tests.bootstrap.metadata import FakeMetadata, serving
 from tests.checkouts import made
+from tests.cloud import CloudUnderTest
 from tests.fake_docker import WRONG, put_devices, put_docker
 from tests.job_environment import kit_environment, kit_request, kit_source
 
@@ -94,10 +94,10 @@ class Room:
         ), manifest
 
     def flow_run(self, order: WorkerOrder) -> UUID:
-        """A flow run of a deployment as `prefect.yaml` makes it: a module path, and nothing to pull."""
+        """A flow run of a deployment as `prefect.yaml` makes it: a module path, and nothing to pull. But no pool worker sees it."""
         deployment = self.client.create_deployment(
             self.client.create_flow(fleet_worker),
-            name="fleet-worker",
+            name="without-a-pool",
             entrypoint="flows.fleet_worker.fleet_worker",
             pull_steps=[],
         )
@@ -145,17 +145,9 @@ class Room:
         return self.client.read_flow_run(run)
 
 
-@pytest.fixture(scope="module")
-def prefect() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PREFECT_SERVER_ANALYTICS_ENABLED", "false")  # it locks the fresh database for seconds
-        with prefect_test_harness(server_startup_timeout=120):
-            yield
-
-
 @pytest.fixture
 def room(
-    prefect: None, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    prefect_api: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[Room]:
     moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     moto.start()
@@ -177,7 +169,7 @@ def room(
         found = Room(client=client, aws=aws, environ={}, folder=Path(here["FLEET_CACHE_DIR"]))
         found.environ = {
             **os.environ,
-            "PREFECT_API_URL": str(PREFECT_API_URL.value()),
+            "PREFECT_API_URL": prefect_api,
             "PREFECT_HOME": str(tmp_path / "prefect"),
             "PYTHONPATH": str(Path(__file__).parents[2]),
             "FLEET_REGION": REGION,
@@ -206,7 +198,7 @@ def processes_of(mark: str) -> list[int]:
     return found
 
 
-def test_a_worker_waits_for_its_secrets_then_runs_every_job(room: Room) -> None:
+def test_a_worker_waits_for_its_secrets_then_runs_every_job(room: Room, shared_cloud: CloudUnderTest) -> None:
     """Also: the value is in nothing that leaves the instance, with every logger at DEBUG."""
     order, manifest = room.order("plain", secrets=True, eval_config={"limit": 4})
     order = order.model_copy(update={"setting_values": ["linux"]})
@@ -244,7 +236,7 @@ def test_a_worker_waits_for_its_secrets_then_runs_every_job(room: Room) -> None:
 
     log = room.log()
     assert "SCRIPTED_API_KEY" in log, "names are told"
-    database = Path(str(PREFECT_API_DATABASE_CONNECTION_URL.value()).partition("///")[2])
+    database = local_environment.database(shared_cloud.local.folder)
     stored = b"".join(path.read_bytes() for path in database.parent.glob(f"{database.name}*"))
     assert order.work_queue.encode() in stored, "this is the database"
     everything = [log.encode(), stored, *(event.write().encode() for event in room.heard)]

@@ -15,7 +15,6 @@ from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
 from prefect.client.schemas.objects import FlowRun, WorkPool
 from prefect.settings import PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
 from prefect.states import Cancelling, Running, Scheduled
-from prefect.testing.utilities import prefect_test_harness
 
 from fleet.aws.instances import Instance, Instances
 from fleet.aws.session import Aws
@@ -31,9 +30,9 @@ pytestmark = pytest.mark.cloud
 SETTINGS = PoolSettings(poll_seconds=0.2, idle_seconds=0.2, sweep_seconds=0.5, grace_seconds=1)
 
 
-@pytest.fixture(scope="session")
-def prefect_server() -> Iterator[None]:
-    with prefect_test_harness(server_startup_timeout=120), temporary_settings({PREFECT_LOGGING_TO_API_ENABLED: True}):
+@pytest.fixture(scope="module")
+def prefect_server(prefect_api: str) -> Iterator[None]:
+    with temporary_settings({PREFECT_LOGGING_TO_API_ENABLED: True}):
         yield
 
 
