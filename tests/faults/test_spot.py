@@ -1,0 +1,61 @@
+"""EC2 takes a spot instance back while it works."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from inspect_ai.log import read_eval_log
+
+from bootstrap.notices import MARGIN_SECONDS
+from fleet.local import preset
+from fleet.local.faults import FaultKit
+from tests.cloud import ELEMENTS, CloudUnderTest, finish, until
+
+pytestmark = pytest.mark.cloud
+
+SAMPLES = 12
+NOTICE = MARGIN_SECONDS - 1
+"""Seconds; fewer than what is kept for the end, so that no job fits."""
+
+
+def keys(cloud: CloudUnderTest, kind: str) -> set[str]:
+    """Of all evals' results (`jobs`), or their `failures`."""
+    pages = cloud.aws("s3").get_paginator("list_objects_v2").paginate(Bucket=preset.BUCKET)
+    return {entry["Key"] for page in pages for entry in page.get("Contents", []) if f"/{kind}/" in entry["Key"]}
+
+
+def test_an_interrupted_instance_gives_its_jobs_back_and_is_replaced(cloud: CloudUnderTest, tmp_path: Path) -> None:
+    """Fault: a spot notice to the only instance, amid its jobs. Every sample is there once, and no attempt was counted."""
+    done_before, failures_before = keys(cloud, "jobs"), keys(cloud, "failures")
+    fleet = ("max_workers=1", "spot=true", "concurrency_per_worker=3", "new_fleet=true")
+    command = cloud.start(
+        *("run", *ELEMENTS, "-M", "latency=2", "--eval-arg", f"limit={SAMPLES}", "--samples-per-job", "1"),
+        *(word for option in fleet for word in ("--ec2-arg", option)),
+        *("--local-cloud", "--json", "--log-dir", str(tmp_path)),
+    )
+    until("a job is done", lambda: keys(cloud, "jobs") - done_before or command.poll(), seconds=120)
+    assert command.poll() is None, finish(command).err
+    (instance,) = cloud.living_instances()
+    assert instance["InstanceLifecycle"] == "spot"
+    FaultKit(cloud.local.aws_endpoint).interrupt(instance["InstanceId"], notice=NOTICE)
+    (worker,) = cloud.flow_runs(state={"type": {"any_": ["RUNNING"]}}, deployment_id={"is_null_": False})
+    assert cloud.wait_for(worker["id"], "COMPLETED", seconds=NOTICE)[0] == "COMPLETED", "before the instance's end"
+
+    done = finish(command)
+    assert done.code == 0, done.err
+    first, second = cloud.workers_of(done.report["run"])
+    assert [first["state"]["name"], second["state"]["name"]] == ["Interrupted", "Completed"]
+    assert first["id"] == worker["id"]
+    assert first["state"]["message"].startswith("EC2 takes this instance back (terminate at 2")
+    given = re.search(r"(\d+) in flight given back", first["state"]["message"])
+    assert given, first["state"]["message"]
+    assert f"jobs in flight that are given back: {given[1]}" in cloud.logs(first["id"])
+    (one,) = done.report["evals"]
+    log = read_eval_log(one["log"])
+    assert log.status == "success"
+    assert Counter(sample.id for sample in log.samples or []).most_common(1)[0][1] == 1
+    assert len(log.samples or []) == SAMPLES
+    assert keys(cloud, "failures") == failures_before
