@@ -116,6 +116,8 @@ class Run:
             )
         for what in self.left:
             get_run_logger().warning("Left behind: %s", what)
+            if kind is not None:  # no report will say it
+                listener.get().warn(f"left behind: {what}")
 
     def manifests(self) -> list[EvalManifest]:
         """The manifests that count: with the jobs of an earlier run where there was one, since its results are named by them."""

@@ -13,13 +13,14 @@ import httpx
 from prefect import get_run_logger
 
 from fleet.aws.failures import AwsRefused, CredentialsBad, Denied
+from fleet.errors import FleetError
 from fleet.evals.dead_letters import take_in
 from fleet.evals.documents import EvalId, WorkerEvent
 from fleet.evals.handout import Handout
 from fleet.evals.preparation import FailureRecords, finished_jobs
 from fleet.evals.progress import Progress, RunTally, WorkerFacts, WorkerPhase, snapshot
 from fleet.evals.site import Site
-from fleet.evals.steps import Finished, Limits, Spent, Step, Stop, next_step
+from fleet.evals.steps import KEPT, Finished, Limits, Spent, Step, Stop, next_step
 from fleet.pool import runs as workers_of
 from fleet.wire import DocumentRefused
 
@@ -34,6 +35,16 @@ LISTING_KEYS = 5_000
 PATIENCE_S = 300.0
 """How long AWS or Prefect may fail to answer before the run is given up. Instances work on meanwhile."""
 AGAIN_S = 2.0
+
+
+class LoginEnded(FleetError):
+    """AWS doesn't take the controller's credentials any more, in the middle of a run."""
+
+    why: str
+
+    def message(self) -> str:
+        """One line, with what helps."""
+        return f"the controller's AWS login ended while the run went on: {self.why}. {KEPT}"
 
 
 class CancelledByPerson(BaseException):
@@ -178,8 +189,8 @@ def watching(
 ) -> Iterator[tuple[Progress, Step]]:
     """Look until told otherwise, over AWS's and Prefect's bad moments.
 
-    CancelledByPerson: the run was cancelled in the UI. What fails for `PATIENCE_S` comes through; Denied and CredentialsBad
-    at once.
+    CancelledByPerson: the run was cancelled in the UI. What fails for `PATIENCE_S` comes through, Denied at once.
+    LoginEnded: AWS doesn't take our credentials; no waiting gives others to a process.
     """
     well = clock()
     while True:
@@ -189,7 +200,9 @@ def watching(
                     "cancelled by a person; results so far are kept, the same request goes on from them"
                 )
             seen = watch.look()
-        except (Denied, CredentialsBad):
+        except CredentialsBad as error:
+            raise LoginEnded(why=str(error)) from error
+        except Denied:
             raise
         except (AwsRefused, httpx.HTTPError) as error:
             if clock() - well >= PATIENCE_S:

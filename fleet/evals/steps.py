@@ -28,7 +28,7 @@ class TopUp:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Every job has a result or a final failure."""
+    """Every job has a result, or is one of few that failed for good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,11 @@ def next_step(
     """
     facts = list(workers)
     open_jobs = tally.open_jobs
+    if why := _hopeless(tally):  # also where none is open any more: a person wants the errors, not a run that is done
+        return Stop(why=why)
     if not open_jobs:
         return Finished()
-    if why := _hopeless(tally) or _over(limits, spent) or _stalled(tally, limits, spent):
+    if why := _over(limits, spent) or _stalled(tally, limits, spent):
         return Stop(why=why)
 
     alive = sum(fact.phase.alive for fact in facts)

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from prefect.logging import disable_run_logger
 
-from fleet.aws.failures import AwsRefused, Denied
+from fleet.aws.failures import AwsRefused, CredentialsBad, Denied
 from fleet.aws.objects import StoredObject
 from fleet.aws.queues import Message
 from fleet.evals.documents import WorkerEvent
@@ -16,7 +16,7 @@ from fleet.evals.layout import Layout
 from fleet.evals.progress import EvalTally, RunTally, WorkerFacts, WorkerPhase
 from fleet.evals.steps import Finished, GoOn, Limits, Step, Stop, TopUp
 from flows import watch as watch_module
-from flows.watch import EVENTS_A_LOOK, PATIENCE_S, CancelledByPerson, Watch, watching
+from flows.watch import EVENTS_A_LOOK, PATIENCE_S, CancelledByPerson, LoginEnded, Watch, watching
 
 
 class Clock:
@@ -67,6 +67,13 @@ def test_what_nobody_may_do_comes_through_at_once() -> None:
     clock = Clock()
     with pytest.raises(Denied):
         first_look(Looks(refused(Denied)), clock)
+    assert clock.now == 0
+
+
+def test_a_login_that_has_ended_is_named_at_once_with_what_to_do() -> None:
+    clock = Clock()
+    with pytest.raises(LoginEnded, match=r"InternalError.*Renew the AWS credentials.*the same request goes on"):
+        first_look(Looks(refused(CredentialsBad)), clock)
     assert clock.now == 0
 
 

@@ -78,6 +78,13 @@ ROWS: list[tuple[str, RunTally, list[WorkerFacts], int, Step]] = [
         Stop(f"3 of 10 jobs failed for good: TaskBroken: no such thing (3 times). {AGAIN}"),
     ),
     (
+        "every job has failed already",
+        a_tally(4, failed=4),
+        [a_worker("a")],
+        0,
+        Stop(f"4 of 4 jobs failed for good: TaskBroken: no such thing (4 times). {AGAIN}"),
+    ),
+    (
         "more than a fifth fail",
         a_tally(done=4, failed=3),
         [a_worker("a")],

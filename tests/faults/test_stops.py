@@ -1,0 +1,101 @@
+"""Runs that can't go on end by themselves, keep what they have, and say why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from inspect_ai.log import read_eval_log
+
+from fleet.local import preset
+from fleet.local.faults import FaultKit
+from tests.checkouts import made
+from tests.cloud import ELEMENTS, CloudUnderTest, finish, until
+
+pytestmark = pytest.mark.cloud
+
+SHIFTING = """
+import os
+from inspect_ai import Task, task
+from inspect_ai.dataset import Sample
+from inspect_ai.scorer import match
+
+@task
+def shifting():
+    return Task([Sample(f"{n} in process {os.getpid()}", target="x", id=n) for n in range(6)], scorer=match())
+"""
+"""A task whose samples are others in each process: no attempt of a job can do those that were planned."""
+
+
+def test_a_run_whose_every_job_fails_ends_with_the_top_errors(cloud: CloudUnderTest, tmp_path: Path) -> None:
+    """Fault: every job fails for good. The run says so, and its log names each job's reason."""
+    source = made(tmp_path / "source", {"tasks.py": SHIFTING})
+    done = cloud.fleet(
+        *("run", "tasks.py@shifting", "--model", "mockllm/model", "--source", str(source), "--samples-per-job", "1"),
+        *("--ec2-arg", "max_workers=1", "--local-cloud", "--json", "--log-dir", str(tmp_path / "logs")),
+    )
+    assert done.code == 3, done.err
+    report = done.report
+    assert (report["outcome"], report["left"]) == ("incomplete", [])
+    assert "of 6 jobs failed for good: SampleChanged: sample " in report["why"]
+    assert "Results are kept; the same request tries the failed jobs again" in report["why"]
+    state, message = cloud.state(report["run"])
+    assert state == "FAILED"
+    assert "SampleChanged" in message
+
+    (one,) = report["evals"]
+    log = read_eval_log(one["log"])
+    assert (log.status, one["missing"]) == ("error", 6)
+    assert log.error is not None
+    assert "SampleChanged: sample 0, task" in log.error.message
+    (record, *_) = objects(cloud, f"/evals/{one['eval_id']}/failures/")
+    failure = json.loads(cloud.aws("s3").get_object(Bucket=preset.BUCKET, Key=record)["Body"].read())
+    (worker,) = cloud.workers_of(report["run"])
+    assert (failure["kind"], failure["final"], failure["worker"]) == ("SampleChanged", True, worker["name"])
+    assert "Traceback" in failure["log"]
+
+
+def test_a_login_that_expires_midway_ends_the_run_and_the_same_request_finishes(
+    cloud: CloudUnderTest, tmp_path: Path
+) -> None:
+    """Fault: AWS takes no credentials of the controller any more, not for its clean-up either; those of instances stay good."""
+    request = (
+        *("run", *ELEMENTS, "-M", "latency=2", "--eval-arg", "limit=6", "--samples-per-job", "2"),
+        *("--ec2-arg", "max_workers=1", "--ec2-arg", "concurrency_per_worker=1"),
+        *("--local-cloud", "--json", "--log-dir", str(tmp_path)),
+    )
+    before = {*objects(cloud, "/jobs/")}
+    command = cloud.start(*request)
+    until("a job is done", lambda: {*objects(cloud, "/jobs/")} - before or command.poll(), seconds=120)
+    kit = FaultKit(cloud.local.aws_endpoint)
+    expired = {"times": None, "code": "ExpiredToken", "status": 403, "message": "The security token is expired"}
+    kit.fault("ReceiveMessage", match="-events", **expired)
+    for operation in ("DeleteQueue", "DeleteObject"):
+        kit.fault(operation, **expired)
+    try:
+        ended = finish(command, seconds=60)
+    finally:
+        kit.clear()
+    assert ended.code == 1
+    assert "AWS login ended while the run went on: " in ended.err
+    assert "ExpiredToken: The security token is expired. Renew the AWS credentials" in ended.err
+    assert "the same request goes on" in ended.err
+    left = cloud.left_behind()
+    assert len(left) == 3
+    assert all(f"left behind: queue {queue}" in ended.err for queue in left), "and no instance is"
+    for queue in left:
+        cloud.aws("sqs").delete_queue(QueueUrl=queue)
+
+    again = cloud.fleet(*request)
+    assert again.code == 0, again.err
+    (one,) = again.report["evals"]
+    assert (one["samples_done"], one["missing"]) == (6, 0)
+    (worker,) = cloud.workers_of(again.report["run"])
+    assert "; 3 jobs done" not in worker["state"]["message"], "what was done is not run again"
+
+
+def objects(cloud: CloudUnderTest, part: str) -> list[str]:
+    """Keys in the bucket with this part in them."""
+    pages = cloud.aws("s3").get_paginator("list_objects_v2").paginate(Bucket=preset.BUCKET)
+    return [entry["Key"] for page in pages for entry in page.get("Contents", []) if part in entry["Key"]]
