@@ -14,14 +14,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Request, Response, expect
 
-PATIENCE_MS = 30_000
-"""How long a page of a busy machine may take to show what is waited for."""
+PATIENCE_MS = 60_000
+"""How long a page of a busy machine may take to show what is waited for: with six processes to a core, and one request that
+failed, the form was there after 24 s."""
+HEARD = 20
+"""Failed requests and errors of scripts, the last ones, that a failure tells of."""
 
 
 class PrefectUI:
@@ -31,7 +35,28 @@ class PrefectUI:
         """`address`: the server's, without a path."""
         self.page = page
         self.address = address.rstrip("/")
+        self._heard: deque[str] = deque(maxlen=HEARD)
         page.set_default_timeout(PATIENCE_MS)
+        page.on("pageerror", lambda error: self._heard.append(str(error)))
+        page.on("requestfailed", lambda request: self._hear(request, request.failure))
+        page.on("response", self._hear_answer)
+
+    def _hear_answer(self, answer: Response) -> None:
+        if answer.status >= 400:
+            self._hear(answer.request, f"status {answer.status}")
+
+    def _hear(self, request: Request, failure: str | None) -> None:
+        if request.url.startswith(self.address):
+            self._heard.append(f"{request.method} {request.url}: {failure}")
+
+    def see(self, what: Locator) -> None:
+        """Wait until `what` is on show. AssertionError: it isn't, with what the page shows instead and which requests failed."""
+        try:
+            expect(what).to_be_visible(timeout=PATIENCE_MS)
+        except AssertionError as error:
+            error.add_note(f"{self.page.url} shows:\n{self.page.locator('body').inner_text()[:3000]}")
+            error.add_note("\n".join(["the page's errors:", *self._heard]))
+            raise
 
     def open(self, path: str) -> None:
         """Open a page by its path, such as `runs`, and wait until it is quiet."""
@@ -41,15 +66,16 @@ class PrefectUI:
     def run_form(self, deployment: str) -> RunForm:
         """The form of a custom run of a deployment (its id)."""
         self.open(f"deployments/deployment/{deployment}/run")
-        # The buttons come first, the parameters when the deployment's schema is there.
-        expect(self.page.locator("form fieldset label").first).to_be_visible(timeout=PATIENCE_MS)
+        # The buttons come first, the parameters when the deployment's schema is there. The page itself asks again, every few
+        # seconds, for what the server refused or didn't answer.
+        self.see(self.page.locator("form fieldset label").first)
         return RunForm(self.page)
 
     def flow_run(self, run: str, tab: str | None = None) -> None:
         """Open a flow run's page (its id), on the tab of that name (`Logs`, `Task Runs`, `Artifacts`, …)."""
         self.open(f"runs/flow-run/{run}")
         shown = self.page.get_by_role("tab", name=tab or "Logs").first
-        expect(shown).to_be_visible(timeout=PATIENCE_MS)
+        self.see(shown)
         if tab:
             shown.click()
             self.page.wait_for_load_state("networkidle")
@@ -62,7 +88,7 @@ class PrefectUI:
         self.flow_run(run)
         dialog = self._dialog("Resume")
         for part in ("fieldset", ".prose"):  # the answer's field and the question come apart
-            expect(dialog.locator(part).first).to_be_visible(timeout=PATIENCE_MS)
+            self.see(dialog.locator(part).first)
         said = dialog.inner_text()
         RunForm(self.page, dialog).fill(answers or {})
         if picture:
@@ -83,7 +109,7 @@ class PrefectUI:
         self.page.get_by_role("button", name="Open menu").first.click()
         self.page.get_by_role("menuitem", name=item, exact=True).click()
         dialog = self.page.get_by_role("dialog").or_(self.page.get_by_role("alertdialog"))
-        expect(dialog).to_be_visible(timeout=PATIENCE_MS)
+        self.see(dialog)
         return dialog
 
     def task_run(self, run: str) -> None:
@@ -94,9 +120,9 @@ class PrefectUI:
         """Open an artifact's page (its id)."""
         self.open(f"artifacts/artifact/{artifact}")
 
-    def wait_for_text(self, text: str, seconds: float = 30) -> None:
+    def wait_for_text(self, text: str) -> None:
         """Wait until the page shows `text` somewhere."""
-        expect(self.page.get_by_text(text).first).to_be_visible(timeout=seconds * 1000)
+        self.see(self.page.get_by_text(text).first)
 
     def screenshot(self, to: Path, *, whole: bool = False) -> Path:
         """Keep a picture of what is on the screen, or of the whole page."""

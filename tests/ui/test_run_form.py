@@ -3,58 +3,61 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import urllib.error
-import urllib.request
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from blocks.ec2_config import Ec2Config
 from fleet.evals.request import EvalRequest, ModelSpec, SolverSpec, TaskSpec
 from flows.run_eval import run_eval
+from tests.cloud import CloudUnderTest
 from tests.ui.prefect_ui import PrefectUI
 
 pytestmark = [pytest.mark.cloud, pytest.mark.browser]
 
 
-def deploy(server: str) -> str:
+def deploy(api: str) -> str:
     async def apply() -> str:
-        deployment = await run_eval.ato_deployment(name="run-eval")
+        deployment = await run_eval.ato_deployment(name="without-a-pool")
         return str(await deployment.aapply())
 
-    with temporary_settings({PREFECT_API_URL: f"{server}/api"}):
+    with temporary_settings({PREFECT_API_URL: api}):
         return asyncio.run(apply())
 
 
 @pytest.fixture(scope="module")
-def deployment(prefect_server: str) -> str:
+def deployment(shared_cloud: CloudUnderTest) -> Iterator[str]:
     """The id of a deployment of `run_eval` that nothing serves: its runs stay scheduled, with their parameters."""
     with ThreadPoolExecutor(1) as other:  # the browser's driver keeps an event loop in this thread
-        return other.submit(deploy, prefect_server).result()
+        made = other.submit(deploy, shared_cloud.local.prefect_api).result()
+    yield made
+    for run in shared_cloud.flow_runs(deployment_id={"any_": [made]}):
+        httpx.delete(f"{shared_cloud.local.prefect_api}/flow_runs/{run['id']}").raise_for_status()
+    httpx.delete(f"{shared_cloud.local.prefect_api}/deployments/{made}").raise_for_status()
 
 
-def parameters(server: str, run: str) -> tuple[EvalRequest, Ec2Config]:
+def parameters(cloud: CloudUnderTest, run: str) -> tuple[EvalRequest, Ec2Config]:
     """What the flow would be called with."""
-    with urllib.request.urlopen(f"{server}/api/flow_runs/{run}") as answer:  # noqa: S310 (loopback)
-        given = json.load(answer)["parameters"]
+    given = cloud.prefect(f"flow_runs/{run}")["parameters"]
     return EvalRequest.model_validate(given["request"]), Ec2Config.model_validate(given["config"])
 
 
-def test_a_task_and_a_model_are_enough(ui: PrefectUI, prefect_server: str, deployment: str) -> None:
+def test_a_task_and_a_model_are_enough(ui: PrefectUI, shared_cloud: CloudUnderTest, deployment: str) -> None:
     form = ui.run_form(deployment)
     form.fill({"request": {"tasks": [{"name": "fleet_examples/elements"}], "models": [{"name": "scripted/chemist"}]}})
-    request, config = parameters(prefect_server, form.submit())
+    request, config = parameters(shared_cloud, form.submit())
     assert request == EvalRequest(
         tasks=[TaskSpec(name="fleet_examples/elements")], models=[ModelSpec(name="scripted/chemist")]
     )
     assert config == Ec2Config()
 
 
-def test_every_kind_of_field_reaches_the_flow(ui: PrefectUI, prefect_server: str, deployment: str) -> None:
+def test_every_kind_of_field_reaches_the_flow(ui: PrefectUI, shared_cloud: CloudUnderTest, deployment: str) -> None:
     request: dict[str, Any] = {
         "tasks": [
             {"name": "fleet_examples/elements", "args": {"kinds": ["symbol", "name"]}, "sample_ids": ["symbol-Fe", 7]},
@@ -81,7 +84,7 @@ def test_every_kind_of_field_reaches_the_flow(ui: PrefectUI, prefect_server: str
     }
     form = ui.run_form(deployment)
     form.fill({"request": request, "config": config})
-    read_request, read_config = parameters(prefect_server, form.submit())
+    read_request, read_config = parameters(shared_cloud, form.submit())
     assert read_request == EvalRequest.model_validate(request)
     assert read_request.solver == SolverSpec(name="generate")
     assert read_config == Ec2Config(**config)
@@ -107,17 +110,11 @@ def test_a_started_run_has_a_page_that_shows_its_parameters(ui: PrefectUI, deplo
     assert ui.screenshot(tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_typo_in_a_field_is_refused_before_a_run_exists(prefect_server: str, deployment: str) -> None:
+def test_a_typo_in_a_field_is_refused_before_a_run_exists(shared_cloud: CloudUnderTest, deployment: str) -> None:
     body = {
         "parameters": {"request": {"tasks": [{"name": "a"}], "models": [{"name": "b"}], "epoch": 2}},
         "enforce_parameter_schema": True,
     }
-    asked = urllib.request.Request(  # noqa: S310 (loopback)
-        f"{prefect_server}/api/deployments/{deployment}/create_flow_run",
-        data=json.dumps(body).encode(),
-        headers={"content-type": "application/json"},
-    )
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(asked)  # noqa: S310 (loopback)
-    assert refused.value.code == 409
-    assert "epoch" in refused.value.read().decode()
+    answer = httpx.post(f"{shared_cloud.local.prefect_api}/deployments/{deployment}/create_flow_run", json=body)
+    assert answer.status_code == 409
+    assert "epoch" in answer.text

@@ -11,13 +11,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from inspect_ai.log import EvalLog, read_eval_log
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from tests.cloud import EXAMPLES, CloudUnderTest, until
 from tests.ui.prefect_ui import PrefectUI
@@ -34,15 +33,6 @@ REQUEST: dict[str, Any] = {
 }
 CONFIG: dict[str, Any] = {"max_workers": 2, "concurrency_per_worker": 2, "new_fleet": True}
 APPROVED = {**CONFIG, "auto_confirm": True}
-
-
-@pytest.fixture
-def ui(browser: Browser, cloud: CloudUnderTest) -> Iterator[PrefectUI]:
-    context = browser.new_context(viewport={"width": 1500, "height": 1050})
-    try:
-        yield PrefectUI(context.new_page(), cloud.local.prefect_ui)
-    finally:
-        context.close()
 
 
 def start_in_form(ui: PrefectUI, cloud: CloudUnderTest, request: dict[str, Any], config: dict[str, Any]) -> str:
