@@ -1,7 +1,7 @@
 """The automation that calls a run Crashed whose process is gone: the open-source server would show it as Running for ever.
 
-A flow says every three minutes that it lives (PREFECT_FLOWS_HEARTBEAT_FREQUENCY). Three times in a row without a word, and its
-process was killed, or its machine is gone. Fleet workers aren't meant: their pool worker sees their instances.
+A flow says every three minutes that it lives (PREFECT_FLOWS_HEARTBEAT_FREQUENCY, which must not be set to more). Three times
+without a word, and its process was killed, or its machine is gone. Fleet workers aren't meant: their pool worker sees them end.
 
 A run that ended is safe twice over. Its last state is expected as well as the next heartbeat, so that nothing is missed when it
 comes. And where a heartbeat is counted after that state (Prefect's issues 18653 and 21932), the server refuses: it takes no

@@ -1,12 +1,55 @@
+"""Making deployments: with a bound, and with each schedule's switch where a person had it."""
+
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from prefect.client.orchestration import PrefectClient
+from prefect.exceptions import ObjectNotFound
 
 from fleet.account import deployments
-from fleet.account.deployments import DeploymentRefused, deploy
+from fleet.account.deployments import DeploymentRefused, deploy, schedule_switches, switch
+
+REAP = {"name": "reap", "entrypoint": "flows.reap.reap"}
+
+
+class FakeServer:
+    """One deployment with these schedules; None: it isn't there."""
+
+    def __init__(self, schedules: dict[str, bool] | None) -> None:
+        self.schedules = schedules
+        self.calls: list[tuple[str, bool]] = []
+
+    async def read_deployment_by_name(self, name: str) -> Any:
+        assert name == "reap/reap"
+        if self.schedules is None:
+            raise ObjectNotFound(Exception(name))
+        found = [SimpleNamespace(id=slug, slug=slug, active=active) for slug, active in self.schedules.items()]
+        return SimpleNamespace(id="d", schedules=found)
+
+    async def update_deployment_schedule(self, deployment: str, schedule: str, *, active: bool) -> None:
+        self.calls.append((schedule, active))
+
+
+def test_a_deploy_that_sets_schedules_back_is_undone() -> None:
+    before = FakeServer({"hourly": False, "nightly": True})
+    switches = asyncio.run(schedule_switches(cast("PrefectClient", before), REAP))
+    after = FakeServer({"hourly": True, "nightly": False, "new": True})
+    asyncio.run(switch(cast("PrefectClient", after), REAP, switches))
+    assert after.calls == [("hourly", False), ("nightly", True)]
+
+
+def test_a_new_deployment_has_its_schedules_as_the_file_says() -> None:
+    switches = asyncio.run(schedule_switches(cast("PrefectClient", FakeServer(None)), REAP))
+    assert switches == {}
+    after = FakeServer({"hourly": True})
+    asyncio.run(switch(cast("PrefectClient", after), REAP, switches))
+    assert after.calls == []
 
 
 @pytest.mark.timeout(30)
