@@ -257,6 +257,7 @@ def snapshot(tally: RunTally, workers: Iterable[WorkerFacts], *, price: float | 
 
 
 def _row(fact: WorkerFacts, said: WorkerTally) -> WorkerRow:
+    early = fact.phase in (WorkerPhase.LOST, WorkerPhase.STOPPED) or said.reason == "interrupted"
     return WorkerRow(
         name=fact.name,
         instance=fact.instance or "",
@@ -266,6 +267,6 @@ def _row(fact: WorkerFacts, said: WorkerTally) -> WorkerRow:
         errors=said.errors,
         slots=f"{said.running}/{said.slots}" if fact.phase is WorkerPhase.WORKING else "",
         minutes=round(fact.live_seconds / 60, 1),
-        why=fact.why if fact.phase in (WorkerPhase.LOST, WorkerPhase.STOPPED) else "",
+        why=fact.why if early else "",
         run=fact.run_id,
     )

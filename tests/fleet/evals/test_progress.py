@@ -63,6 +63,15 @@ def test_a_worker_s_last_word_says_why_it_ended() -> None:
     assert tally.workers["a"].reason == "interrupted"
 
 
+def test_the_table_says_why_a_worker_ended_before_its_work_was_done() -> None:
+    tally = a_tally()
+    for worker, reason in (("a", "interrupted"), ("b", "idle")):
+        tally.hear(an_event("ended", worker=worker, detail={"reason": reason}))
+    ended = [a_worker(worker, WorkerPhase.ENDED, why=f"the state of {worker}") for worker in "ab"]
+    rows = snapshot(tally, [*ended, LOST], price=None, seconds=60).workers
+    assert [row.why for row in rows] == ["the state of a", "", "spot reclaim"]
+
+
 def test_a_snapshot_says_all_in_one_line() -> None:
     tally = a_tally(done=4, failed=1)
     tally.hear(an_event("job_done", eval_id="e", job="j0", detail={"samples": 2, "errors": 1}))
