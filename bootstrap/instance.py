@@ -36,6 +36,7 @@ from fleet.cache import cache_folder
 from fleet.errors import FleetError
 from fleet.evals.documents import WorkerOrder
 from fleet.evals.layout import Layout
+from fleet.evals.variable_names import LOG_LEVEL
 
 if TYPE_CHECKING:
     from bootstrap.environment import JobEnvironment
@@ -88,6 +89,8 @@ class Instance:
         self.queues = Queues(aws)
         self.secrets = Secrets()
         self.variables = JobVariables(self.secrets)
+        if order.log_level:
+            self.variables.add({LOG_LEVEL: order.log_level})
         self.doing = "boot"
         """The step that is on, for a person."""
         self.reports = Reports(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bootstrap.environment import JobEnvironment
+from fleet.evals.variable_names import ALLOWED
 
 SAID_BYTES = 8192
 """Of a runner's output in the record of a failure: a traceback, and what came before it."""
@@ -20,8 +21,6 @@ _OWN_PYTHON = frozenset({"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTW
 _OPTIONS = ("INSPECT_EVAL_", "INSPECT_LOG_", "INSPECT_DEBUG")
 """Prefixes of variables by which Inspect takes options of an eval. The request is to say them all: planner, runners and
 plain Inspect see the same, whoever's shell the run was started from."""
-_NO_OPTIONS = frozenset({"INSPECT_EVAL_NOTIFICATION", "INSPECT_LOG_LEVEL"})
-"""The address for an option that is asked for elsewhere, and what is shown on a terminal."""
 
 
 def command(environment: JobEnvironment, verb: str, *arguments: str) -> list[str]:
@@ -54,7 +53,7 @@ def variables(environment: JobEnvironment, given: Mapping[str, str], user: str |
 
 
 def _left_out(name: str) -> bool:
-    option = name.startswith(_OPTIONS) and name not in _NO_OPTIONS
+    option = name.startswith(_OPTIONS) and name not in ALLOWED
     return option or name in _OWN_PYTHON or name.startswith("PREFECT")
 
 

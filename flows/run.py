@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -27,6 +28,7 @@ from fleet.evals.registry import RegistryAccess
 from fleet.evals.report import EvalReport, RunReport, outcome_of
 from fleet.evals.secrets import RunSecrets
 from fleet.evals.site import Site
+from fleet.evals.variable_names import LOG_LEVEL
 from fleet.pool import runs as workers_of
 from fleet.pool.clean_up import Created, clean_up
 from flows.artifacts import LiveArtifacts
@@ -147,6 +149,7 @@ class Run:
             registry=self.registry,
             worker_setup=worker_setup,
             rates=rates,
+            log_level=os.environ.get(LOG_LEVEL, ""),
         )
 
     def dismiss(self) -> None:

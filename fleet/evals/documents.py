@@ -209,6 +209,8 @@ class WorkerOrder(Wire):
     """SHA-256 of the setup script among the artifacts."""
     rates: str | None = None
     """SHA-256 of the model rate table among the artifacts."""
+    log_level: str = ""
+    """How much Inspect says into the runners' logs, by Inspect's names; empty: its default."""
 
 
 EventKind = Literal[

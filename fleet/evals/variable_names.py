@@ -41,7 +41,9 @@ RESERVED_PREFIXES: Mapping[str, str] = {
     **dict.fromkeys(("PREFECT", "FLEET_"), "it belongs to what runs the jobs, and is kept from them"),
     **dict.fromkeys(("INSPECT_EVAL_", "INSPECT_LOG_"), _OPTION),
 }
-ALLOWED = frozenset({"INSPECT_EVAL_NOTIFICATION", "INSPECT_LOG_LEVEL"})
+LOG_LEVEL = "INSPECT_LOG_LEVEL"
+"""How much Inspect says on a terminal, or into a runner's log."""
+ALLOWED = frozenset({"INSPECT_EVAL_NOTIFICATION", LOG_LEVEL})
 """Of the prefixes, what is no option of an eval."""
 
 KEY_PAIR = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")

@@ -40,7 +40,12 @@ class Deaf:
 def test_runners_see_the_machine_and_the_secrets_but_nothing_of_ours(tmp_path: Path) -> None:
     async def main() -> dict[str, str]:
         instance = Instance(
-            ORDER, instance_id="i-0", worker="w", say=print, clockwork=real_clockwork(), folder=tmp_path
+            ORDER.model_copy(update={"log_level": "http"}),
+            instance_id="i-0",
+            worker="w",
+            say=print,
+            clockwork=real_clockwork(),
+            folder=tmp_path,
         )
         instance.secrets.keep({"OPENAI_API_KEY": "sk-1", "PATH_OF_KEYS": "/k", "DOCKERHUB_TOKEN": "t"})
         return instance.runner_environment(
@@ -58,6 +63,7 @@ def test_runners_see_the_machine_and_the_secrets_but_nothing_of_ours(tmp_path: P
     assert anyio.run(main) == {
         "PATH": "/bin",
         "DOCKER_HOST": "unix:///d",
+        "INSPECT_LOG_LEVEL": "http",
         "OPENAI_API_KEY": "sk-1",
         "PATH_OF_KEYS": "/k",
     }
