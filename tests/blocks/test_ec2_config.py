@@ -24,7 +24,10 @@ CONTRACT = {
 }
 
 
-ADDED = {"volume_gb": 100, "tags": {}, "stall_hours": 4.0, "max_cost": None, "deadline_hours": None}
+ADDED = {
+    **{"volume_gb": 100, "tags": {}, "stall_hours": 4.0, "max_cost": None, "deadline_hours": None},
+    **{"lease_seconds": 60, "idle_seconds": 60, "boot_seconds": 900, "max_hours": 24.0},
+}
 """Knobs that came later, with the defaults that runs rely on since."""
 
 
@@ -32,6 +35,7 @@ def test_fields_and_defaults_are_kept() -> None:
     config = Ec2Config()
     assert {name: getattr(config, name) for name in CONTRACT} == CONTRACT
     assert {name: getattr(config, name) for name in ADDED} == ADDED
+    assert CONTRACT.keys() | ADDED.keys() == set(Ec2Config.model_fields)
 
 
 @pytest.mark.parametrize("given", ["c7i.large, m7i.large,", ["c7i.large", "m7i.large"]])
