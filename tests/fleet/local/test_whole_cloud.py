@@ -78,7 +78,10 @@ def test_the_api_answers_with_everything_that_a_run_needs(up: LocalCloud) -> Non
     for one in deployments.values():
         assert one["path"] is None or not Path(one["path"]).is_absolute(), "no path of this machine"
         assert not one["pull_steps"]
-    assert [schedule["active"] for schedule in deployments["nightly"]["schedules"]] == [False]
+    schedules = {
+        name: [each["active"] for each in one["schedules"]] for name, one in deployments.items() if one["schedules"]
+    }
+    assert schedules == {"nightly": [False], "reap": [False]}
     block = prefect(up, "/block_types/slug/fleet-account/block_documents/name/default")
     assert block["data"]["bucket"] == preset.BUCKET
 
