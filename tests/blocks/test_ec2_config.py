@@ -24,7 +24,7 @@ CONTRACT = {
 }
 
 
-ADDED = {
+ADDED: dict[str, object] = {
     **{"volume_gb": 100, "tags": {}, "stall_hours": 4.0, "max_cost": None, "deadline_hours": None},
     **{"lease_seconds": 60, "idle_seconds": 60, "boot_seconds": 900, "max_hours": 24.0},
 }
