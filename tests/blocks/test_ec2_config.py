@@ -25,8 +25,15 @@ CONTRACT = {
 
 
 ADDED: dict[str, object] = {
-    **{"volume_gb": 100, "tags": {}, "stall_hours": 4.0, "max_cost": None, "deadline_hours": None},
-    **{"lease_seconds": 60, "idle_seconds": 60, "boot_seconds": 900, "max_hours": 24.0},
+    "volume_gb": 100,
+    "tags": {},
+    "stall_hours": 4.0,
+    "max_cost": None,
+    "deadline_hours": None,
+    "lease_seconds": 60,
+    "idle_seconds": 60,
+    "boot_seconds": 900,
+    "max_hours": 24.0,
 }
 """Knobs that came later, with the defaults that runs rely on since."""
 
