@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from inspect_ai.log import read_eval_log
 from moto.server import ThreadedMotoServer
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
@@ -245,11 +246,12 @@ def test_a_worker_waits_for_its_secrets_then_runs_every_job(room: Room, shared_c
     assert processes_of(room.run) == []
 
 
-def test_a_worker_that_is_told_to_stop_gives_its_jobs_back_and_is_crashed(room: Room) -> None:
+def test_a_worker_that_is_told_to_stop_gives_its_jobs_back_and_is_crashed(room: Room, tmp_path: Path) -> None:
+    """What Inspect had of them is kept, as logs that it closed itself."""
     order, manifest = room.order("slow")
     run = room.flow_run(order)
-    process = room.boot(run)
-    room.when("a job is started", lambda: "job_started" in room.hear())
+    process = room.boot(run, TMPDIR=str(tmp_path))
+    room.when("a job's log is begun", lambda: bool(list(tmp_path.glob("fleet-worker-*/jobs/*/log/*.eval"))))
     process.send_signal(signal.SIGTERM)
     room.when("the jobs are back", lambda: room.queues.depth(room.work).waiting == len(manifest.jobs))
     assert process.wait(PATIENCE) == 128 + signal.SIGTERM
@@ -257,6 +259,11 @@ def test_a_worker_that_is_told_to_stop_gives_its_jobs_back_and_is_crashed(room: 
     assert room.hear()[-2:] == ["given_back", "ended"]
     assert "SIGTERM received" in room.log()
     assert "jobs in flight that are given back" in room.log()
+    kept = [*room.objects.list(f"{LAYOUT.eval(manifest.eval_id)}/partial/")]
+    assert kept
+    room.objects.download(kept[0].key, tmp_path / "partial.eval")
+    assert read_eval_log(str(tmp_path / "partial.eval")).status == "cancelled"
+    assert room.results(manifest) == []
     room.when("no process is left", lambda: processes_of(room.run) == [])
 
 
