@@ -32,7 +32,7 @@ def test_an_interrupted_instance_gives_its_jobs_back_and_is_replaced(cloud: Clou
     done_before, failures_before = keys(cloud, "jobs"), keys(cloud, "failures")
     fleet = ("max_workers=1", "spot=true", "concurrency_per_worker=3", "new_fleet=true")
     command = cloud.start(
-        *("run", *ELEMENTS, "-M", "latency=2", "--eval-arg", f"limit={SAMPLES}", "--samples-per-job", "1"),
+        *("run", *ELEMENTS, "-M", "latency=2.5", "--eval-arg", f"limit={SAMPLES}", "--samples-per-job", "1"),
         *(word for option in fleet for word in ("--ec2-arg", option)),
         *("--local-cloud", "--json", "--log-dir", str(tmp_path)),
     )
