@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
-from fleet.aws.failures import Denied
+from fleet.aws.failures import AwsRefused, Denied
 from fleet.aws.instances import Instances
 from fleet.aws.objects import ObjectAbsent
 from fleet.aws.queues import QueueGone
@@ -74,14 +74,17 @@ class AwsHoldings:
         self._home = sites[0]
 
     def look(self) -> Seen:
-        """Everything there is now. AwsRefused."""
+        """Everything there is now. AwsRefused: of the first region. Another that doesn't answer is named: a run may have asked for
+        one that there isn't."""
         things: list[Thing] = []
         unseen: list[str] = []
         for site in self._sites.values():
-            things += _instances(site)
-            things += _queues(site)
-            things += _parameters(site)
-            found, blind = _remains(site)
+            try:
+                found, blind = _in_region(site)
+            except AwsRefused as refused:
+                if site is self._home:
+                    raise
+                found, blind = [], [f"{site.region}: {refused}"]
             things += found
             unseen += blind
         things += _locks(self._home)
@@ -138,6 +141,12 @@ class AwsHoldings:
     def lock_of(self, thing: Thing) -> Thing | None:
         """A lock as it is now; None: it was released. AwsRefused."""
         return _lock(self._home, thing.id)
+
+
+def _in_region(site: Site) -> tuple[list[Thing], list[str]]:
+    """What there is in one region, and what this identity may not look at."""
+    remains, unseen = _remains(site)
+    return [*_instances(site), *_queues(site), *_parameters(site), *remains], unseen
 
 
 def _instances(site: Site) -> Iterator[Thing]:

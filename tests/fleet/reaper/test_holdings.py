@@ -177,6 +177,20 @@ def test_volumes_and_templates_that_launches_left_are_found_by_the_pools_tag(sit
     aws.ec2.delete_launch_template(LaunchTemplateId=untagged)  # still there
 
 
+def test_a_region_that_refuses_is_named_and_the_others_are_looked_at(site: Site, run: str) -> None:
+    """The reaper looks wherever runs have asked for a fleet, and one may have asked for a region that there isn't."""
+    nowhere = Site(region="eu-west-1", bucket=site.bucket, bucket_region=REGION, prefix="p", parameter_path="/x")
+    blind = Aws("eu-west-1")
+    fail(blind.ec2, "DescribeInstances", "AuthFailure")
+    nowhere.__dict__["aws"] = blind
+    EvalLock(site.objects, site.layout, "e-3", run=run, owner="ada", since="now").take(1_000.0)
+    seen = AwsHoldings([site, nowhere]).look()
+    assert [one.kind for one in seen.things if one.run == run] == ["lock"]
+    assert any(what.startswith("eu-west-1: ") for what in seen.unseen)
+    with pytest.raises(Denied):
+        AwsHoldings([nowhere, site]).look()
+
+
 def test_an_older_policy_that_shows_no_volumes_keeps_nothing_from_being_reaped(
     site: Site, aws_environment: None, run: str
 ) -> None:
