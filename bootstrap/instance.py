@@ -7,10 +7,8 @@ Prefect looks into dataclasses, models and containers that tasks are given, and 
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,13 +17,11 @@ import anyio
 from bootstrap import git_access, gpu, job_process, registry, worker_setup, worker_user
 from bootstrap.clockwork import Clockwork, real_clockwork
 from bootstrap.host import HostFailed, prepare_docker_host
-from bootstrap.identity import Metadata
 from bootstrap.install import fetch_artifact, resolved_locations
 from bootstrap.job_variables import JobVariables
 from bootstrap.reports import Reports
 from bootstrap.secrets import Secrets, SecretsFetch, SettingFetch
 from bootstrap.slots import Slots, first_slots
-from bootstrap.uptime import uptime
 from fleet.aws.failures import AwsRefused
 from fleet.aws.objects import Objects
 from fleet.aws.parameters import Parameters
@@ -33,7 +29,6 @@ from fleet.aws.queues import Depth, Queues
 from fleet.aws.session import Aws
 from fleet.aws.shared_parameters import shared_text
 from fleet.cache import cache_folder
-from fleet.errors import FleetError
 from fleet.evals.documents import WorkerOrder
 from fleet.evals.layout import Layout
 from fleet.evals.variable_names import LOG_LEVEL
@@ -62,7 +57,7 @@ SHARED_CACHE = Path("/var/cache/inspect-fleet")
 
 
 class Instance:
-    """One instance, one order. Made by `on_duty`."""
+    """One instance, one order. Made by `bootstrap.duty`."""
 
     def __init__(
         self,
@@ -345,66 +340,3 @@ class Instance:
             self.say(f"how many jobs wait is not known: {refusal}")
         cpus = len(os.sched_getaffinity(0))
         return first_slots(self.order.concurrency, cpus=cpus, jobs=jobs, fleet_size=self.order.fleet_size)
-
-
-@asynccontextmanager
-async def on_duty(
-    order: WorkerOrder,
-    *,
-    worker: str,
-    name: str = "",
-    say: Callable[[str], None],
-    environ: Mapping[str, str] = os.environ,
-    aws: Aws | None = None,
-) -> AsyncIterator[Instance]:
-    """This instance, from `booted` to `ended`: both events are sent whatever happens between, but for a SIGKILL.
-
-    `worker`, `name`: id and name of its flow run.
-
-    A FleetError ends the block and goes no further: the instance says then that it `failed`, and how.
-    """
-    from prefect.exceptions import TerminationSignal
-    from prefect.logging.handlers import APILogHandler
-
-    clockwork = real_clockwork()
-    instance_id = environ.get("FLEET_INSTANCE_ID", "") or await clockwork.in_thread(Metadata(environ).instance_id)
-    folder = _folder()
-    instance = Instance(
-        order,
-        instance_id=instance_id,
-        worker=worker,
-        name=name,
-        say=say,
-        clockwork=clockwork,
-        folder=folder,
-        aws=aws,
-    )
-    await instance.reports.send("booted", seconds=round(uptime(environ), 1))
-    try:
-        yield instance
-    except FleetError as error:
-        instance.failed = True
-        instance.reason = "host" if isinstance(error, HostFailed) else "failed"
-        instance.ended = f"{instance.doing} failed: {instance.secrets.hide(str(error))[:1500]}"
-        say(instance.ended)
-    except BaseException as error:
-        if instance.reason == "failed" and isinstance(error, TerminationSignal):
-            instance.reason = "stopped"
-        if instance.ended == "failed":
-            instance.ended = f"{type(error).__name__}: {instance.secrets.hide(str(error))[:500]}"
-        raise
-    finally:
-        with anyio.move_on_after(LAST_WORD_SECONDS, shield=True):
-            seconds = round(uptime(environ), 1)
-            await instance.reports.send("ended", reason=instance.reason, why=instance.ended, seconds=seconds)
-            await APILogHandler.aflush()  # a process that a signal ends sends no more lines
-        instance.secrets.forget()
-        with suppress(OSError):
-            instance.duties.close()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _folder() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="fleet-worker-"))
-    folder.chmod(0o711)  # runners of another user have folders of their own in it
-    return folder

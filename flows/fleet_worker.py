@@ -16,7 +16,8 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 
-from bootstrap.instance import Instance, on_duty
+from bootstrap.duty import on_duty
+from bootstrap.instance import Instance
 from bootstrap.secrets import JITTER, LATER, RETRIES, RETRY_DELAYS, SETTING_DELAYS, SOON
 from bootstrap.stopping import stop_on_sigterm
 from bootstrap.uptime import stamp

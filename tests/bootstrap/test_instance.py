@@ -10,9 +10,10 @@ import pytest
 from prefect.exceptions import TerminationSignal
 
 from bootstrap.clockwork import real_clockwork
+from bootstrap.duty import on_duty
 from bootstrap.environment import JobEnvironment
 from bootstrap.host import DockerUnreachable, HostFailed
-from bootstrap.instance import Instance, on_duty
+from bootstrap.instance import Instance
 from fleet.aws.parameters import ParameterNotReady
 from fleet.aws.queues import Depth, QueueGone
 from fleet.evals.documents import EnvironmentSpec, WorkerEvent, WorkerOrder
