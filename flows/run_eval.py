@@ -215,7 +215,7 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
             EvalLock(site.objects, site.layout, eval_id, run=run.id, owner=run.owner, since=since)
             for eval_id in run.eval_ids
         ),
-        workers_of.is_over,
+        workers_of.end_of,
     )
     for archive in run.plan.archives:
         site.objects.put_artifact(site.layout, archive)

@@ -6,6 +6,7 @@ Two controllers of one eval would both deliver its log and delete each other's q
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from typing import ClassVar, Literal
 
@@ -17,6 +18,10 @@ from fleet.wire import Wire
 
 HOLD_S = 300.0
 """Seconds a lock holds without renewal: a controller that is away longer has lost its eval."""
+RENEW_S = HOLD_S / 3
+"""Two renewals in a row may fail before another controller can take over."""
+SILENT_S = 2 * RENEW_S
+"""Seconds without a renewal that make others' word believed that the holder has ended."""
 
 TRIES = 4
 """Rounds in which somebody else may act between our look at the lock and what we make of it."""
@@ -29,13 +34,27 @@ class LockHeld(FleetError):
     run: str
     owner: str
     since: str
+    seconds: int
+    """Until the lock expires, where nobody renews it."""
 
     def message(self) -> str:
         """One line: who holds it and since when, and what to do."""
         return (
             f"eval {self.eval_id} is being run by flow run {self.run} ({self.owner}, since {self.since}): "
-            "wait for it, cancel it, or start over beside it with new_fleet=true"
+            "wait for it, cancel it, or start over beside it with new_fleet=true; "
+            f"if it was killed, it holds the eval for {self.seconds} s more"
         )
+
+
+class End(enum.Enum):
+    """What is known of the end of a flow run that holds a lock."""
+
+    UNKNOWN = "unknown"
+    """It goes on, or nobody here knows it."""
+    REPORTED = "reported"
+    """It said so itself, once its clean-up was done."""
+    CALLED = "called"
+    """Others say so. They may have seen its process die, or only not have heard of it while Prefect's server was away."""
 
 
 class LockDocument(Wire):
@@ -60,10 +79,10 @@ class EvalLock:
         self._eval_id = eval_id
         self._run, self._owner, self._since = run, owner, since
 
-    def take(self, now: float, is_over: Callable[[str], bool] = lambda run: False) -> None:
+    def take(self, now: float, end_of: Callable[[str], End] = lambda run: End.UNKNOWN) -> None:
         """Hold the lock from `now` (seconds since the epoch) on, or longer. LockHeld: another run has it.
 
-        `is_over` says of another holder's flow run whether it is known to have ended: its lock need not expire first.
+        `end_of` says what is known of the end of another holder's flow run: the lock of one that has ended need not expire first.
         """
         mine = LockDocument(run=self._run, owner=self._owner, since=self._since, expires=now + HOLD_S)
         data = mine.write().encode()
@@ -80,12 +99,13 @@ class EvalLock:
             held = LockDocument.read(content)
             if refused and held == mine:  # it was ours, and the answer that said so was lost
                 return
-            if left and (held.run == self._run or held.expires <= now or is_over(held.run)):
+            if left and (held.run == self._run or is_free(held, now, end_of)):
                 if self._objects.replace(self._key, data, etag):
                     return
                 refused = True
                 continue
-            raise LockHeld(eval_id=self._eval_id, run=held.run, owner=held.owner, since=held.since)
+            seconds = max(0, round(held.expires - now))
+            raise LockHeld(eval_id=self._eval_id, run=held.run, owner=held.owner, since=held.since, seconds=seconds)
 
     def release(self) -> None:
         """Give the lock up, if it is still ours: what another run has put there by now stays."""
@@ -96,3 +116,16 @@ class EvalLock:
                 return
             if LockDocument.read(content).run != self._run or self._objects.delete_if(self._key, etag):
                 return
+
+
+def is_free(held: LockDocument, now: float, end_of: Callable[[str], End]) -> bool:
+    """Whether nobody answers for another run's lock any more."""
+    if held.expires <= now:
+        return True
+    match end_of(held.run):
+        case End.REPORTED:
+            return True
+        case End.CALLED:
+            return now - (held.expires - HOLD_S) > SILENT_S
+        case End.UNKNOWN:
+            return False

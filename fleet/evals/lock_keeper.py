@@ -8,11 +8,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self
 
-from fleet.aws.failures import AwsRefused
-from fleet.evals.lock import HOLD_S, EvalLock, LockHeld
-
-RENEW_S = HOLD_S / 3
-"""Two renewals in a row may fail before another controller can take over."""
+from fleet.evals.lock import RENEW_S, End, EvalLock, LockHeld
 
 
 class LockKeeper:
@@ -27,13 +23,13 @@ class LockKeeper:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="locks", daemon=True)
 
-    def take(self, locks: Iterable[EvalLock], is_over: Callable[[str], bool] = lambda run: False) -> None:
+    def take(self, locks: Iterable[EvalLock], end_of: Callable[[str], End] = lambda run: End.UNKNOWN) -> None:
         """Hold these as well. LockHeld: one of them is another run's; those taken before stay held.
 
-        `is_over`: as for `EvalLock.take`. A renewal doesn't ask: who has taken an eval over keeps it.
+        `end_of`: as for `EvalLock.take`. A renewal doesn't ask: who has taken an eval over keeps it.
         """
         for lock in locks:
-            lock.take(self._now(), is_over)
+            lock.take(self._now(), end_of)
             self.locks.append(lock)
 
     def __enter__(self) -> Self:
@@ -51,11 +47,12 @@ class LockKeeper:
             self.renew()
 
     def renew(self) -> None:
-        """One renewal of all. AWS's refusals wait for the next one: a lock outlives two."""
+        """One renewal of all. What goes wrong waits for the next one, whatever it is: a lock outlives two, and a thread that ended
+        here would leave a live run's things to the reaper."""
         for lock in list(self.locks):
             try:
                 lock.take(self._now())
             except LockHeld as held:
                 self.lost = held
-            except AwsRefused:
+            except Exception:  # noqa: BLE001, S112
                 continue

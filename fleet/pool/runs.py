@@ -18,6 +18,7 @@ from prefect.states import Cancelling
 
 from fleet.errors import FleetError
 from fleet.evals.documents import WorkerOrder
+from fleet.evals.lock import End
 from fleet.evals.progress import WorkerFacts, WorkerPhase, worker_phase
 
 DEPLOYMENT = "fleet-worker/fleet-worker"
@@ -144,11 +145,17 @@ def is_being_cancelled(run_id: UUID | str) -> bool:
     return state is not None and state.type in (StateType.CANCELLING, StateType.CANCELLED)
 
 
-def is_over(run_id: str) -> bool:
-    """Whether Prefect knows this flow run, and that it has ended. False also where it isn't this server's."""
+def end_of(run_id: str) -> End:
+    """What Prefect knows of the end of a run of evals. Unknown also where it isn't this server's.
+
+    Completed and Failed are a run's own words. Crashed and Cancelled may be others': of the automation that hears no heartbeats
+    (`fleet.account.heartbeat`), of a runner that saw the process end, of a person.
+    """
     try:
         with get_client(sync_client=True) as client:
             state = client.read_flow_run(UUID(run_id)).state
     except (ObjectNotFound, ValueError):
-        return False
-    return state is not None and state.is_final()
+        return End.UNKNOWN
+    if state is None or not state.is_final():
+        return End.UNKNOWN
+    return End.REPORTED if state.type in (StateType.COMPLETED, StateType.FAILED) else End.CALLED

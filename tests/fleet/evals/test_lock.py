@@ -8,7 +8,7 @@ import pytest
 
 from fleet.aws.objects import ObjectAbsent, Objects
 from fleet.evals.layout import Layout
-from fleet.evals.lock import HOLD_S, EvalLock, LockHeld
+from fleet.evals.lock import HOLD_S, RENEW_S, SILENT_S, End, EvalLock, LockHeld
 
 
 class FakeBucket:
@@ -49,6 +49,7 @@ def test_the_second_controller_is_told_who_holds_the_eval() -> None:
     with pytest.raises(LockHeld) as refusal:
         a_lock(bucket, "run-2").take(now=1000 + HOLD_S - 1)
     assert "run-1 (alice, since 2026-01-01T00:00:00+00:00)" in str(refusal.value)
+    assert "if it was killed, it holds the eval for 1 s more" in str(refusal.value)
 
 
 def test_a_dead_controllers_eval_can_be_taken_over() -> None:
@@ -59,14 +60,27 @@ def test_a_dead_controllers_eval_can_be_taken_over() -> None:
         a_lock(bucket, "run-3").take(now=1000 + HOLD_S)
 
 
-def test_an_eval_whose_controller_is_known_to_have_ended_is_taken_over_at_once() -> None:
+def test_an_eval_whose_controller_has_said_that_it_ended_is_taken_over_at_once() -> None:
     bucket = FakeBucket()
     a_lock(bucket, "run-1").take(now=1000)
     with pytest.raises(LockHeld):
-        a_lock(bucket, "run-2").take(1001, lambda run: run == "run-3")
-    a_lock(bucket, "run-2").take(1001, lambda run: run == "run-1")
+        a_lock(bucket, "run-2").take(1001, lambda run: End.REPORTED if run == "run-3" else End.UNKNOWN)
+    a_lock(bucket, "run-2").take(1001, lambda run: End.REPORTED if run == "run-1" else End.UNKNOWN)
     with pytest.raises(LockHeld, match="run-2"):
         a_lock(bucket, "run-1").take(now=1002)
+
+
+def test_a_controller_that_others_call_over_keeps_its_eval_while_it_renews() -> None:
+    """A Prefect server that was away hears of nobody meanwhile, and calls runs Crashed that live."""
+    bucket = FakeBucket()
+    alive, second = a_lock(bucket, "run-1"), a_lock(bucket, "run-2")
+    for renewal in range(10):
+        alive.take(now=renewal * RENEW_S)
+        with pytest.raises(LockHeld):
+            second.take((renewal + 1) * RENEW_S, lambda run: End.CALLED)
+    with pytest.raises(LockHeld):
+        second.take(9 * RENEW_S + SILENT_S, lambda run: End.CALLED)
+    second.take(9 * RENEW_S + SILENT_S + 1, lambda run: End.CALLED)
 
 
 def test_a_holder_renews_its_own() -> None:

@@ -7,8 +7,9 @@ import threading
 import pytest
 
 from fleet.aws.failures import AwsRefused
-from fleet.evals.lock import HOLD_S, LockHeld
-from fleet.evals.lock_keeper import RENEW_S, LockKeeper
+from fleet.aws.objects import ObjectAbsent
+from fleet.evals.lock import HOLD_S, RENEW_S, End, LockHeld
+from fleet.evals.lock_keeper import LockKeeper
 from tests.fleet.evals.test_lock import FakeBucket, a_lock
 
 
@@ -47,17 +48,27 @@ def test_a_renewal_does_not_take_an_eval_back() -> None:
     """Whoever took it over may have ended since: what it has delivered stays, and this run lets go."""
     bucket = FakeBucket()
     keeper = LockKeeper(now=lambda: 1000.0)
-    keeper.take([a_lock(bucket, "run-1")], lambda run: True)
+    keeper.take([a_lock(bucket, "run-1")], lambda run: End.REPORTED)
     a_lock(bucket, "run-2").take(now=1000.0 + HOLD_S)
     keeper.renew()
     assert keeper.lost is not None
 
 
-def test_what_aws_refuses_once_is_tried_again() -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        AwsRefused(service="s3", operation="Put", code="Slow", target="", why=""),
+        ObjectAbsent(uri="s3://b/lock.json"),
+        RuntimeError("nobody thought of it"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_renewal_that_fails_is_made_again(error: Exception) -> None:
+    """Else the lock of a live run would expire, and the reaper take its things."""
     bucket = FakeBucket()
     keeper = LockKeeper(now=lambda: 1000.0)
     keeper.take([a_lock(bucket, "run-1")])
-    replace, refusals = bucket.replace, [AwsRefused(service="s3", operation="Put", code="Slow", target="", why="")]
+    replace, refusals = bucket.replace, [error]
 
     def moody(key: str, data: bytes, etag: str) -> bool:
         if refusals:

@@ -9,9 +9,10 @@ from uuid import UUID, uuid4
 import pytest
 from prefect.client.schemas.objects import State
 from prefect.exceptions import ObjectNotFound
-from prefect.states import Cancelling, Completed, Crashed, Running
+from prefect.states import Cancelled, Cancelling, Completed, Crashed, Failed, Running
 
 from fleet.evals.documents import EnvironmentSpec, WorkerOrder
+from fleet.evals.lock import End
 from fleet.pool import runs
 
 ORDER = WorkerOrder(
@@ -52,11 +53,19 @@ def test_every_worker_of_a_run_is_found_however_many(count: int, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("state", "over"),
-    [(Crashed(), True), (Completed(), True), (Running(), False), (Cancelling(), False), (None, False)],
+    ("state", "end"),
+    [
+        (Completed(), End.REPORTED),
+        (Failed(), End.REPORTED),
+        (Crashed(), End.CALLED),
+        (Cancelled(), End.CALLED),
+        (Running(), End.UNKNOWN),
+        (Cancelling(), End.UNKNOWN),
+        (None, End.UNKNOWN),
+    ],
 )
-def test_a_run_is_over_when_prefect_knows_its_end(
-    state: State[None] | None, over: bool, monkeypatch: pytest.MonkeyPatch
+def test_a_runs_own_word_for_its_end_is_told_from_others(
+    state: State[None] | None, end: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = uuid4()
 
@@ -67,9 +76,9 @@ def test_a_run_is_over_when_prefect_knows_its_end(
             return SimpleNamespace(state=state)
 
     monkeypatch.setattr(runs, "get_client", lambda **_: Knows([]))
-    assert runs.is_over(str(known)) is over
-    assert not runs.is_over(str(uuid4())), "it may be another server's"
-    assert not runs.is_over("no id of a flow run")
+    assert runs.end_of(str(known)) is end
+    assert runs.end_of(str(uuid4())) is End.UNKNOWN, "it may be another server's"
+    assert runs.end_of("no id of a flow run") is End.UNKNOWN
 
 
 def test_a_deployment_that_is_not_there_is_told_with_the_command_that_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
