@@ -36,6 +36,8 @@ from flows.watch import Watch
 
 ANSWER_S = 5.0
 """Seconds that Prefect's server may take for one answer while a run cleans up."""
+QUICK = {PREFECT_CLIENT_MAX_RETRIES: 0, PREFECT_API_REQUEST_TIMEOUT: ANSWER_S}
+"""Settings with which Prefect's client asks once: by itself it would go on for minutes."""
 GRACE_S = 30.0
 """How long instances get to end by themselves once the work is done."""
 PROGRESS_S = 30.0
@@ -103,9 +105,7 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         early = kind is not None or bool(self.why)
-        # The clean-up itself asks again, and for how long: Prefect's client would go on for minutes.
-        quick = {PREFECT_CLIENT_MAX_RETRIES: 0, PREFECT_API_REQUEST_TIMEOUT: ANSWER_S}
-        with deaf_to_sigterm(), temporary_settings(quick):
+        with deaf_to_sigterm(), temporary_settings(QUICK):  # the clean-up itself asks again, and for how long
             stage("Cleaning up")
             self.locks.__exit__(None, None, None)
             self.left = clean_up(
@@ -165,7 +165,10 @@ class Run:
         """Tell everybody who follows the run how far it is."""
         self.last = progress
         listener.get().progress(progress)
-        self.artifacts.show(progress)
+        try:
+            self.artifacts.show(progress)
+        except Exception as error:  # noqa: BLE001 - only for the eyes, and shown at the next look; what lasts ends the watch
+            get_run_logger().debug("The artifacts could not be updated: %s", error)
         if time.monotonic() - self._told >= PROGRESS_S:
             self._told = time.monotonic()
             get_run_logger().info("%s", progress.line())
