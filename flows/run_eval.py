@@ -9,9 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
+import httpx
 from prefect import flow, get_run_logger, runtime, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
+from prefect.exceptions import ObjectNotFound
 from prefect.flow_runs import pause_flow_run
 from prefect.input import RunInput
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
@@ -46,7 +48,7 @@ from flows.launch_fleet import launch_fleet
 from flows.names import own_name, run_name
 from flows.preflight import check_permissions
 from flows.provisioning import Provisioning
-from flows.run import Run, stage
+from flows.run import QUICK, Run, stage
 from flows.watch import CancelledByPerson, Watch, watching
 
 APPROVAL_S = 24 * 3600
@@ -81,6 +83,16 @@ def run_eval(
         account: Name of the Fleet Account block.
         worker_secrets: Name of a Worker Secrets block whose values the workers get.
     """
+    try:
+        return as_asked(whole_run(request, config, account, worker_secrets))
+    except Exception as error:
+        if asked_to_end():
+            return cast("State[RunReport]", Cancelled(message=f"cancelled by a person; it had failed: {error}"))
+        raise
+
+
+def whole_run(request: EvalRequest, config: Ec2Config, account: str, worker_secrets: str | None) -> State[RunReport]:
+    """The story itself, and the state that it ends in. Its errors come through."""
     setup = read_setup_script(config.worker_setup)
     check_log_dir(request.log_dir)
     home = cast("FleetAccount", FleetAccount.load(account))
@@ -110,6 +122,8 @@ def run_eval(
         if not approved(offer, config):
             return ended(RunReport(run=run.id, outcome="declined", why="a person decided against the launch"))
         image = check_ami(config, account)
+        if asked_to_end():  # while it planned or waited for a yes; from its launch on the watch looks
+            return cast("State[RunReport]", Cancelled(message="cancelled by a person; nothing was created"))
         try:
             with run:
                 order, watch = prepare(run)
@@ -131,6 +145,28 @@ def ended(report: RunReport) -> State[RunReport]:
     if report.outcome in ("incomplete", "error"):
         return cast("State[RunReport]", Failed(message=report.line(), data=report))
     return cast("State[RunReport]", Completed(message=report.line(), data=report))
+
+
+def as_asked(state: State[RunReport]) -> State[RunReport]:
+    """The last state of a run: Cancelled where a person asked for that when nobody looked any more, as its results were collected.
+
+    Prefect takes no other end of such a run, and would show it as Cancelling for ever.
+    """
+    if state.is_cancelled() or not asked_to_end():
+        return state
+    return cast(
+        "State[RunReport]", Cancelled(message=f"cancelled by a person at its end: {state.message}", data=state.data)
+    )
+
+
+def asked_to_end() -> bool:
+    """Whether a person has asked for the end of this run. Asked once: False where Prefect doesn't answer."""
+    run = runtime.flow_run.id
+    try:
+        with temporary_settings(QUICK):
+            return bool(run) and workers_of.is_being_cancelled(str(run))
+    except (httpx.HTTPError, ObjectNotFound):
+        return False
 
 
 def one_heartbeat() -> AbstractContextManager[object]:
