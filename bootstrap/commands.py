@@ -84,7 +84,7 @@ def run_command(
         )
     except FileNotFoundError:
         return Said(NOT_THERE, err=f"the command {argv[0]} is not installed")
-    except PermissionError as error:
+    except OSError as error:  # no right to, or no memory or process to be had: then most of all it is asked for
         return Said(126, err=f"{argv[0]} can't be run: {error.strerror}")
     except subprocess.TimeoutExpired:
         return Said(TOO_LATE, err=f"no answer from {argv[0]} within {seconds:g} seconds")

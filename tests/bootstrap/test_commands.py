@@ -22,6 +22,12 @@ def test_a_program_that_is_not_there_is_an_answer() -> None:
     assert said.why == "the command no-such-program-anywhere is not installed"
 
 
+def test_a_program_that_the_machine_cannot_start_is_an_answer_too() -> None:
+    said = run_command(["true", "x" * 2**20])
+    assert said.code == 126
+    assert said.why == "true can't be run: Argument list too long"
+
+
 def test_one_that_does_not_end_is_told_so_in_time() -> None:
     began = time.monotonic()
     said = run_command([sys.executable, "-c", "import time; time.sleep(60)"], seconds=0.2)
