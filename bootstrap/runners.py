@@ -35,6 +35,7 @@ from fleet.evals.documents import EvalManifest, Job, JobResult
 READY_S = 600.0
 """Seconds until a runner is ready for a job: the first import on a new volume reads every block from S3."""
 
+ZYGOTE_LOG = "zygote.log"
 _LINE_LIMIT = 2**28
 
 
@@ -230,7 +231,7 @@ class RunnerPool:
         return folder.absolute()
 
     async def spawn(self) -> Runner:
-        """One more runner, ready for a job. RunnerDied: it can't start; its log says why."""
+        """One more runner, ready for a job. RunnerDied: it can't start, with what it said."""
         async with self._starting:
             if self.forks is not False and (self._zygote is None or self._zygote.gone):
                 await self._start_zygote()
@@ -239,8 +240,13 @@ class RunnerPool:
         try:
             async with asyncio.timeout(READY_S):
                 return await self._ready(number, log)
-        except TimeoutError as error:
-            raise RunnerDied(how=f"it wasn't ready within {READY_S:g} s", log=str(log)) from error
+        except TimeoutError:
+            how = f"it wasn't ready within {READY_S:g} s"
+        except ZygoteGone:
+            how, log = "the process that forks runners is gone", self._folder / ZYGOTE_LOG
+        except RunnerDied as death:
+            how = death.how
+        raise RunnerDied(how=how, log=str(log), said=job_process.said_since(log, 0))
 
     async def _ready(self, number: int, log: Path) -> Runner:
         ours, theirs = socket.socketpair()
@@ -251,10 +257,8 @@ class RunnerPool:
                 else:
                     pid, send, ended = await self._start_alone(log, theirs)
             reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_LIMIT)
-        except BaseException as error:  # cancelled, most of all: the runner sees its socket close, and ends
+        except BaseException:  # cancelled, most of all: the runner sees its socket close, and ends
             ours.close()
-            if isinstance(error, ZygoteGone):
-                raise RunnerDied(how="the process that forks runners is gone", log=str(log)) from error
             raise
         self._writers.append(writer)
         runner = Runner(pid, log, reader, writer, send, ended, self)
@@ -272,7 +276,7 @@ class RunnerPool:
         return path
 
     async def _start_zygote(self) -> None:
-        log = self._log("zygote.log")
+        log = self._log(ZYGOTE_LOG)
         ours, theirs = socket.socketpair()
         with theirs:
             process = await self._start("zygote", log, theirs)

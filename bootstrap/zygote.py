@@ -43,7 +43,8 @@ class Zygote:
         self.sock.setblocking(False)
         self._listening = asyncio.create_task(self._listen())
         line = json.dumps({"warm": evals, "modules": _names(known)}).encode() + b"\n"
-        await asyncio.get_running_loop().sock_sendall(self.sock, line)
+        with contextlib.suppress(OSError):  # it has ended already, which `_listen` sees
+            await asyncio.get_running_loop().sock_sendall(self.sock, line)
         try:
             said = await asyncio.wait_for(asyncio.shield(self._warm), WARM_S)
         except TimeoutError:

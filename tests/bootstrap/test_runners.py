@@ -166,6 +166,23 @@ def test_imports_that_hang_end_as_a_dead_runner(tmp_path: Path, monkeypatch: pyt
     assert not any(alive(pid) for pid in pids)
 
 
+def test_a_runner_that_cannot_start_says_why(tmp_path: Path) -> None:
+    """A record of the job's failure is made of it."""
+    python = tmp_path / "e" / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\necho Traceback\necho no module of that name >&2\nexit 3\n")
+    python.chmod(0o755)
+    (tmp_path / "e" / "empty").mkdir()
+    environment = JobEnvironment(EnvironmentSpec(python="3.11", lock=""), python, None)
+
+    async def work(pool: RunnerPool) -> None:
+        with pytest.raises(RunnerDied, match=r"it ended with exit code 3 \(Traceback \| no module") as death:
+            await pool.spawn()
+        assert death.value.said == "Traceback\nno module of that name"
+
+    in_pool(environment, tmp_path, work)
+
+
 def test_a_killed_runner_is_told_and_replaced(
     environment: JobEnvironment, manifests: dict[str, EvalManifest], tmp_path: Path
 ) -> None:
