@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -73,9 +73,12 @@ async def on_duty(
             await instance.reports.send("ended", reason=instance.reason, why=instance.ended, seconds=seconds)
             await APILogHandler.aflush()  # a process that a signal ends sends no more lines
         instance.secrets.forget()
-        with suppress(OSError):
+        try:
             instance.duties.close()
-        shutil.rmtree(folder, ignore_errors=True)
+        except (OSError, FleetError) as error:  # of no use to the run that is over; the folder must go all the same
+            say(f"not everything was tidied up: {error}")
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _folder() -> Path:

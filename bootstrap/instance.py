@@ -324,12 +324,11 @@ class Instance:
     def _keep_runner_logs(self) -> None:
         """Put what the runners wrote beside the boot log; lost only for an instance that dies."""
         for log in sorted((self.folder / RUNNERS).glob("*.log")):
-            if text := self.secrets.hide(log.read_text(errors="replace")):
-                key = self.layout.instance_log(self.order.run, self.id, log.stem)
-                try:
-                    self.objects.put(key, text.encode())
-                except AwsRefused as refusal:
-                    self.say(f"{log.name} not kept: {refusal}")
+            try:
+                if text := self.secrets.hide(log.read_text(errors="replace")):
+                    self.objects.put(self.layout.instance_log(self.order.run, self.id, log.stem), text.encode())
+            except (AwsRefused, OSError) as error:  # the disk may be what the host ends for
+                self.say(f"{log.name} not kept: {error}")
 
     async def first_slots(self) -> Slots:
         """How many jobs at a time to begin with."""

@@ -17,6 +17,7 @@ from bootstrap.instance import Instance
 from fleet.aws.parameters import ParameterNotReady
 from fleet.aws.queues import Depth, QueueGone
 from fleet.evals.documents import EnvironmentSpec, WorkerEvent, WorkerOrder
+from fleet.file_lock import FileLocked
 
 ORDER = WorkerOrder(
     run="run",
@@ -113,6 +114,24 @@ def test_a_duty_ends_with_no_secret_and_no_file_left_even_if_no_event_can_be_sen
     assert instance.secrets.environment() == {}
     assert not instance.folder.exists()
     assert [line.partition(" not sent")[0] for line in said] == ["event booted", "event ended"]
+
+
+def test_a_duty_whose_tidying_fails_leaves_no_file_and_ends_as_it_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bootstrap.instance.Queues", lambda _: Deaf())
+    said: list[str] = []
+    duties: list[Instance] = []
+
+    def locked() -> None:
+        raise FileLocked(path="/e.values-turn", seconds=60.0, holders=[7])
+
+    async def main() -> None:
+        async with on_duty(ORDER, worker="w", say=said.append, environ={"FLEET_INSTANCE_ID": "i-0"}) as instance:
+            duties.append(instance)
+            instance.duties.callback(locked)
+
+    anyio.run(main)
+    assert not duties[0].folder.exists()
+    assert said[-1].startswith("not everything was tidied up: /e.values-turn has been locked by process 7")
 
 
 class Heard:
