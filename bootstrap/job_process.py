@@ -12,6 +12,7 @@ from fleet.evals.variable_names import ALLOWED
 
 SAID_BYTES = 8192
 """Of a runner's output in the record of a failure: a traceback, and what came before it."""
+TAIL_LENGTH = 600
 
 ENTRY = Path(__file__).with_name("runner") / "__main__.py"
 
@@ -73,13 +74,13 @@ def give(path: Path, user: str | None) -> None:
 
 
 def tail(log: Path, lines: int = 3) -> str:
-    """The last lines of a log as one, for a message; empty where there is none."""
+    """The last lines of a log as one, for a message, cut between words: half a secret is none that can be found and hidden."""
     try:
         text = log.read_bytes()[-4000:].decode(errors="replace")
     except OSError:
         return ""
-    said = [line.strip() for line in text.splitlines() if line.strip()]
-    return " | ".join(said[-lines:])[-600:]
+    said = " | ".join([line.strip() for line in text.splitlines() if line.strip()][-lines:])
+    return said if len(said) <= TAIL_LENGTH else said[-TAIL_LENGTH:].partition(" ")[2]
 
 
 def size_of(log: Path) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from fleet.aws.failures import Throttled, Unreachable
@@ -41,6 +41,10 @@ ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?(\w+)\s*=(.*)$", re.MULTILINE)
 """A line of a setting's values."""
 SHORTEST_HIDDEN = 6
 """Values shorter than this are no keys; hiding them would only spoil texts (`true`, `8080`)."""
+SHORTEST_PIECE = 8
+"""Of a value that a text was cut in."""
+SHORTEST_LINE = 16
+"""Of a value of several lines, as private keys are: who quotes it may join its lines."""
 
 
 class SecretsNeverCame(FleetError):
@@ -93,11 +97,21 @@ class Secrets:
         return sorted(self._values)
 
     def hide(self, text: str) -> str:
-        """`text` with each value in it replaced: errors of providers like to quote the key they refused."""
-        for name, value in sorted({**self._of_settings, **self._values}.items(), key=lambda item: -len(item[1])):
-            if len(value) >= SHORTEST_HIDDEN:
-                text = text.replace(value, f"<{name}>")
+        """`text` with each value in it replaced: errors of providers like to quote the key they refused.
+
+        So is what is left of a value in which the text begins or ends, since a long one was cut somewhere before it came here.
+        """
+        for name, value in sorted(self._hidden(), key=lambda item: -len(item[1])):
+            text = without_pieces(text.replace(value, f"<{name}>"), value, f"<{name}>")
         return text
+
+    def _hidden(self) -> Iterator[tuple[str, str]]:
+        """What is hidden, and by which name."""
+        for name, value in {**self._of_settings, **self._values}.items():
+            if len(value) >= SHORTEST_HIDDEN:
+                yield name, value
+            if "\n" in value:
+                yield from ((name, line.strip()) for line in value.splitlines() if len(line.strip()) >= SHORTEST_LINE)
 
     def forget(self) -> None:
         """Drop the values."""
@@ -109,6 +123,16 @@ class Secrets:
 
     def __reduce__(self) -> tuple[type[Secrets], tuple[()]]:
         return Secrets, ()
+
+
+def without_pieces(text: str, value: str, name: str) -> str:
+    """`text` with `name` in place of the end of `value` with which it begins, and of the beginning with which it ends."""
+    lengths = range(min(len(value) - 1, len(text)), SHORTEST_PIECE - 1, -1)
+    if first := next((length for length in lengths if text.startswith(value[-length:])), 0):
+        text = name + text[first:]
+    if last := next((length for length in lengths if text.endswith(value[:length])), 0):
+        text = text[:-last] + name
+    return text
 
 
 class SecretsFetch:

@@ -66,6 +66,18 @@ def test_options_that_a_person_keeps_in_variables_count_nowhere(environment: Job
     assert found.items() >= KEPT.items()
 
 
+def test_the_tail_of_a_log_begins_with_a_whole_word(tmp_path: Path) -> None:
+    """Whoever hides secrets in it looks for whole ones."""
+    log = tmp_path / "log"
+    log.write_text("first\nsecond\n\nthird\n  fourth \n")
+    assert job_process.tail(log) == "second | third | fourth"
+    log.write_text(f"the key sk-very-{'y' * 500} is wrong: {'z ' * 60}\n")
+    assert job_process.tail(log).startswith("is wrong: z z")
+    log.write_text("sk-" + "y" * 700)
+    assert job_process.tail(log) == ""
+    assert job_process.tail(tmp_path / "none") == ""
+
+
 def test_planner_runners_and_plain_inspect_see_the_same(environment: JobEnvironment, seen: str, tmp_path: Path) -> None:
     request = kit_request(seen)
     env = {name: value for name, value in os.environ.items() if not name.startswith("INSPECT_")} | OPTIONS | KEPT

@@ -126,6 +126,30 @@ def test_a_value_that_an_error_quotes_is_hidden_but_short_ones_spoil_no_text() -
     assert text == "401: the key <OPENAI_API_KEY> is wrong (1 of 1)"
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        pytest.param("ery-secret is wrong", "<OPENAI_API_KEY> is wrong", id="its end"),
+        pytest.param("wrong: sk-very-sec", "wrong: <OPENAI_API_KEY>", id="its beginning"),
+        pytest.param(
+            "ery-secret and sk-very-secret, sk-very-s", "<OPENAI_API_KEY> and <OPENAI_API_KEY>, <OPENAI_API_KEY>"
+        ),
+        pytest.param("secret is what a key is, and this one is no sk-very", None, id="no more than words"),
+        pytest.param("very-secre is amid it: ery-secre, sk-very-s.", None, id="in no way cut here"),
+    ],
+)
+def test_what_a_cut_left_of_a_value_is_hidden_at_either_end(text: str, shown: str | None) -> None:
+    assert Secrets(VALUES).hide(text) == (shown or text)
+
+
+def test_lines_of_a_value_are_hidden_also_where_they_were_joined() -> None:
+    key = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG\nc2hvcnQ=\n-----END KEY-----\n"
+    secrets = Secrets({"KEY": key})
+    assert secrets.hide(f"refused: {key}.") == "refused: <KEY>."
+    assert secrets.hide("refused: MIIEvQIBADANBgkqhkiG | c2hvcnQ= | 1") == "refused: <KEY> | c2hvcnQ= | 1"
+    assert secrets.hide("IBADANBgkqhkiG\nc2hvcnQ=\n-----END KEY-----\nand more") == "<KEY>and more"
+
+
 def test_forgotten_secrets_are_gone() -> None:
     secrets = Secrets(VALUES)
     secrets.forget()
