@@ -49,7 +49,7 @@ from flows.names import own_name, run_name
 from flows.preflight import check_permissions
 from flows.provisioning import Provisioning
 from flows.run import QUICK, Run, stage
-from flows.watch import CancelledByPerson, Watch, watching
+from flows.watch import CancelledByPerson, Watch, patiently, watching
 
 APPROVAL_S = 24 * 3600
 """How long a run waits for a person's approval."""
@@ -132,7 +132,7 @@ def whole_run(request: EvalRequest, config: Ec2Config, account: str, worker_secr
                 run.dismiss()
                 stage("Collecting results")
                 with having(secrets):
-                    evals = collect_results(run.eval_ids, request.log_dir, config.region, account)
+                    evals = patiently(lambda: collect_results(run.eval_ids, request.log_dir, config.region, account))
         except CancelledByPerson as cancelled:
             return cast("State[RunReport]", Cancelled(message=str(cancelled)))
     report = run.report(evals)
@@ -301,8 +301,8 @@ def launch(run: Run, order: WorkerOrder, image: WorkerImage, count: int) -> None
     stage(f"Launching {count} × {run.config.instance_type}")
     first = len(run.created.workers) + 1
     title = own_name(str(runtime.flow_run.name))
-    run.created.workers += launch_fleet(
-        order, image.id, count, run.config, run.account, run.owner, run.key, first, title
+    run.created.workers += patiently(
+        lambda: launch_fleet(order, image.id, count, run.config, run.account, run.owner, run.key, first, title)
     )
 
 

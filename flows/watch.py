@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TypeVar
 from uuid import UUID
 
 import httpx
@@ -22,6 +23,7 @@ from fleet.evals.progress import Progress, RunTally, WorkerFacts, WorkerPhase, s
 from fleet.evals.site import Site
 from fleet.evals.steps import KEPT, Finished, Limits, Spent, Step, Stop, next_step
 from fleet.pool import runs as workers_of
+from fleet.pool.clean_up import is_silence
 from fleet.wire import DocumentRefused
 
 LOOK_S = 1
@@ -35,6 +37,7 @@ LISTING_KEYS = 5_000
 PATIENCE_S = 300.0
 """How long AWS or Prefect may fail to answer before the run is given up. Instances work on meanwhile."""
 AGAIN_S = 2.0
+T = TypeVar("T")
 
 
 class LoginEnded(FleetError):
@@ -212,3 +215,21 @@ def watching(
             continue
         well = clock()
         yield seen
+
+
+def patiently(
+    subflow: Callable[[], T],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> T:
+    """What a subflow that may run twice answers, begun anew while Prefect's server doesn't answer: for `PATIENCE_S`, as a look."""
+    until = clock() + PATIENCE_S
+    while True:
+        try:
+            return subflow()
+        except httpx.HTTPError as error:
+            if not is_silence(error) or clock() >= until:
+                raise
+            get_run_logger().warning("The Prefect server doesn't answer, trying again: %s", error)
+        sleep(AGAIN_S)

@@ -16,7 +16,7 @@ from fleet.evals.layout import Layout
 from fleet.evals.progress import EvalTally, RunTally, WorkerFacts, WorkerPhase
 from fleet.evals.steps import Finished, GoOn, Limits, Step, Stop, TopUp
 from flows import watch as watch_module
-from flows.watch import EVENTS_A_LOOK, PATIENCE_S, CancelledByPerson, LoginEnded, Watch, watching
+from flows.watch import EVENTS_A_LOOK, PATIENCE_S, CancelledByPerson, LoginEnded, Watch, patiently, watching
 
 
 class Clock:
@@ -75,6 +75,30 @@ def test_a_login_that_has_ended_is_named_at_once_with_what_to_do() -> None:
     with pytest.raises(LoginEnded, match=r"InternalError.*Renew the AWS credentials.*the same request goes on"):
         first_look(Looks(refused(CredentialsBad)), clock)
     assert clock.now == 0
+
+
+def test_a_subflow_is_begun_anew_while_prefect_does_not_answer() -> None:
+    clock, failures = Clock(), [httpx.ConnectError("no"), httpx.ReadTimeout("late")]
+
+    def collect() -> str:
+        if failures:
+            raise failures.pop()
+        return "a report"
+
+    def always(error: Exception) -> Any:
+        def fail() -> None:
+            raise error
+
+        return fail
+
+    with disable_run_logger():
+        assert patiently(collect, clock=clock, sleep=clock.sleep) == "a report"
+        clock.now = 0.0
+        with pytest.raises(httpx.ConnectError):
+            patiently(always(httpx.ConnectError("no")), clock=clock, sleep=clock.sleep)
+        assert PATIENCE_S <= clock.now < PATIENCE_S + 10
+        with pytest.raises(ValueError, match="ours"):
+            patiently(always(ValueError("ours")), clock=clock, sleep=clock.sleep)
 
 
 def test_a_cancelled_run_is_not_looked_at_again() -> None:
