@@ -279,7 +279,8 @@ def test_a_controller_hands_out_secrets_and_reads_none() -> None:
     [
         ("c7i.4xlarge, m8g.large", {"Standard/OnDemand", "Standard/Spot"}),
         ("g6.xlarge, vt1.3xlarge", {"G/OnDemand", "G/Spot"}),
-        ("p5.48xlarge", {"P/OnDemand", "P/Spot"}),
+        ("p4d.24xlarge", {"P/OnDemand", "P/Spot"}),
+        ("p5.48xlarge", {"P/OnDemand", "P5/Spot"}),
         ("x2idn.16xlarge", {"X/OnDemand", "X/Spot"}),
         ("u-6tb1.56xlarge", {"HighMem/OnDemand"}),  # EC2 has no spot quota of theirs
     ],
