@@ -12,6 +12,7 @@ from inspect_ai.log import read_eval_log
 from bootstrap.notices import MARGIN_SECONDS
 from fleet.local import preset
 from fleet.local.faults import FaultKit
+from fleet.pool.order import FLOW_RUN_TAG
 from tests.cloud import ELEMENTS, CloudUnderTest, finish, until
 
 pytestmark = pytest.mark.cloud
@@ -41,14 +42,14 @@ def test_an_interrupted_instance_gives_its_jobs_back_and_is_replaced(cloud: Clou
     (instance,) = cloud.living_instances()
     assert instance["InstanceLifecycle"] == "spot"
     FaultKit(cloud.local.aws_endpoint).interrupt(instance["InstanceId"], notice=NOTICE)
-    (worker,) = cloud.flow_runs(state={"type": {"any_": ["RUNNING"]}}, deployment_id={"is_null_": False})
-    assert cloud.wait_for(worker["id"], "COMPLETED", seconds=NOTICE)[0] == "COMPLETED", "before the instance's end"
+    worker = {tag["Key"]: tag["Value"] for tag in instance["Tags"]}[FLOW_RUN_TAG]
+    assert cloud.wait_for(worker, "COMPLETED", seconds=NOTICE)[0] == "COMPLETED", "before the instance's end"
 
     done = finish(command)
     assert done.code == 0, done.err
     first, second = cloud.workers_of(done.report["run"])
     assert [first["state"]["name"], second["state"]["name"]] == ["Interrupted", "Completed"]
-    assert first["id"] == worker["id"]
+    assert first["id"] == worker
     assert first["state"]["message"].startswith("EC2 takes this instance back (terminate at 2")
     given = re.search(r"(\d+) in flight given back", first["state"]["message"])
     assert given, first["state"]["message"]

@@ -82,13 +82,13 @@ def test_an_older_one_is_brought_up_to_date_and_stays_switched_off() -> None:
 
 
 @contextmanager
-def impatient(cloud: CloudUnderTest) -> Iterator[None]:
-    """The automation again beside the deployed one, with seconds in place of minutes."""
+def impatient(cloud: CloudUnderTest) -> Iterator[str]:
+    """The id of the automation again, beside the deployed one, with seconds in place of minutes."""
     wanted = heartbeat.vanished_runs(name="impatient", silence=timedelta(seconds=SILENCE_S))
     body = wanted.model_dump(mode="json", exclude_unset=True)
     made = cloud.prefect("automations/", body)
     try:
-        yield
+        yield made["id"]
     finally:
         httpx.delete(f"{cloud.local.prefect_api}/automations/{made['id']}", timeout=30).raise_for_status()
 
@@ -112,7 +112,7 @@ def test_a_killed_run_is_crashed_and_a_completed_one_stays_completed(cloud: Clou
         with process.stdout as said:
             return process, said.readline().strip()
 
-    with impatient(cloud):
+    with impatient(cloud) as automation:
         process, killed = started(600)
         ends, completed = started(0)
         assert ends.wait(timeout=60) == 0
@@ -120,7 +120,7 @@ def test_a_killed_run_is_crashed_and_a_completed_one_stays_completed(cloud: Clou
         process.kill()
         process.wait()
         assert cloud.wait_for(killed, "CRASHED", seconds=60)[0] == "CRASHED"
-        refused = until("the automation acts on the completed run", lambda: refusals(cloud), seconds=60)
+        refused = until("the automation acts on the completed run", lambda: refusals(cloud, automation), seconds=60)
     assert refused == ["Failed to set state: Run is already in terminal state COMPLETED."]
     assert cloud.state(completed)[0] == "COMPLETED"
     assert "no sign of life" in cloud.state(killed)[1]
@@ -142,7 +142,11 @@ def beat(run: str, flow: str) -> dict[str, Any]:
     }
 
 
-def refusals(cloud: CloudUnderTest) -> list[str]:
-    """What the server said to automations whose action it refused."""
-    found = cloud.prefect("events/filter", {"filter": {"event": {"name": ["prefect.automation.action.failed"]}}})
+def refusals(cloud: CloudUnderTest, automation: str) -> list[str]:
+    """What the server said to this automation where it refused its action: the deployed one acts on other tests' runs."""
+    wanted = {
+        "event": {"name": ["prefect.automation.action.failed"]},
+        "resource": {"id": [f"prefect.automation.{automation}"]},
+    }
+    found = cloud.prefect("events/filter", {"filter": wanted})
     return [one["payload"]["reason"] for one in found["events"]]
