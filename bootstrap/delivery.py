@@ -37,7 +37,7 @@ from fleet.wire import DocumentRefused
 GIVE_BACK_DELAY = 10
 """Seconds before a job is seen again that was given back because AWS didn't answer."""
 PASS_DELAY = 5
-"""Seconds before a copy is seen again that is left to the worker which runs its job."""
+"""Seconds before a message is seen again that is left to the worker which runs its job, or comes while that run ends."""
 
 Outcome = Literal["done", "known", "again", "failed", "given back", "held already", "dropped"]
 """done: its result is put (or another's was first). known: it had one already. again: it failed and is back on the queue.
@@ -179,7 +179,7 @@ class Deliveries:
     async def _kept(self, lease: Lease) -> Delivered:
         try:
             lease.job = message = JobMessage.read(lease.message.body)
-            if self._runs_here(lease, message):
+            if await self._runs_here(lease, message):
                 return Delivered("held already")
             self.held[lease.message.receipt] = message
             manifest, job = await self.manifests.job(message)
@@ -198,7 +198,7 @@ class Deliveries:
         if lease.deaths >= POISON_DEATHS:
             why = f"{lease.deaths} workers died or fell silent while it was in flight"
             return await self._failed(lease, message, POISON, why, AfterFailure(final=True, delay=0))
-        if self._runs_here(lease, message):  # of two that came together, the other was quicker
+        if await self._runs_here(lease, message):  # of two that came together, the other was quicker
             return Delivered("held already")
         self._running[message.eval_id, message.job] = lease
         try:
@@ -214,11 +214,14 @@ class Deliveries:
             del self._running[message.eval_id, message.job]
         raise refusal
 
-    def _runs_here(self, lease: Lease, message: JobMessage) -> bool:
-        """Whether this worker runs the message's job; then the job is held by this message from now on."""
+    async def _runs_here(self, lease: Lease, message: JobMessage) -> bool:
+        """Whether this worker runs the message's job; then the job is held by this message from now on.
+
+        Where that run is about to end, the message comes again after it.
+        """
         running = self._running.get((message.eval_id, message.job))
-        if running:
-            running.take_over(lease.message, message)
+        if running and not running.take_over(lease.message, message):
+            await lease.give_back(PASS_DELAY)
         return running is not None
 
     async def _attempt(self, lease: Lease, message: JobMessage, manifest: EvalManifest, job: Job) -> Delivered:
@@ -290,6 +293,7 @@ class Deliveries:
         key = self.layout.failure(message.eval_id, message.job, failures)
         await self.clockwork.in_thread(self.objects.put, key, record.write().encode())
         if not verdict.final:
+            lease.closing = True  # what is sent now may come before this one is settled
             again = JobMessage(eval_id=message.eval_id, job=message.job, failures=failures, deaths=lease.deaths)
             await self.clockwork.in_thread(self.queues.send, self.queue, [again.write()], verdict.delay)
         what = "for good" if verdict.final else f"and is tried again in {verdict.delay} s"

@@ -71,6 +71,10 @@ class Lease:
         self.job: JobMessage | None = None
         """What the message says, once it was read."""
         self.lost = False
+        self.closing = False
+        """It is about to be done or given back: what comes for its job from now on is for another attempt."""
+        self._others: list[Message] = []
+        """Further messages of this job, which came while it was held. Each would lapse, come again, and be counted as a death."""
         self._over = False
         self._queues = queues
         self._url = url
@@ -96,17 +100,29 @@ class Lease:
                 await self._replace()
             else:
                 await self._ask(self._queues.extend, self._seconds)
+            for other in tuple(self._others):
+                if await self._ask(self._queues.extend, self._seconds, of=other):
+                    self._others.remove(other)
 
-    def take_over(self, message: Message, job: JobMessage) -> None:
-        """Go on by this message, which came for the job that is being run under this lease."""
+    def take_over(self, message: Message, job: JobMessage) -> bool:
+        """Go on by this message, which came for the job that is being run under this lease; the one before stays hidden too.
+
+        False: the lease is `closing`, and the message not for it.
+        """
+        if self.closing:
+            return False
+        if not self.lost:
+            self._others.append(self.message)
         self.message, self.job = message, job
         self.lost = False
         self._since = self._clockwork.now()
+        return True
 
     async def done(self) -> None:
         """Delete the message. A lost lease is no error: the other holder finds the result there, and deletes it."""
-        self._over = True
+        self.closing = self._over = True
         await self._ask(self._queues.done)
+        await self._drop_others()
 
     async def give_back(self, delay: int = 0, *, holder: str = "", leave_until: float = 0.0) -> None:
         """Let others have the job after `delay` seconds (at most 900), and count nothing; also while all is being cancelled.
@@ -116,10 +132,12 @@ class Lease:
         """
         if self._over or self.lost:
             return
+        self.closing = True
         with anyio.move_on_after(RELEASE_SECONDS, shield=True):
             if self.job is None or not await self._swap(self._copy(self.job, holder, leave_until), delay):
                 await self._ask(self._queues.release, delay)
             self._over = True
+            await self._drop_others()
 
     async def release(self) -> None:
         """Let others have the message itself at once, which counts as a death; also while all else is being cancelled."""
@@ -152,7 +170,13 @@ class Lease:
         await self._ask(self._queues.done, of=replaced)  # by now the copy may have come, and have been taken over
         return True
 
-    async def _ask(self, call: Callable[..., bool | None], *args: int, of: Message | None = None) -> None:
+    async def _drop_others(self) -> None:
+        """Delete the further messages: the job is done, or goes on by one."""
+        for other in self._others:
+            await self._ask(self._queues.done, of=other)
+
+    async def _ask(self, call: Callable[..., bool | None], *args: int, of: Message | None = None) -> bool:
+        """Ask SQS about a message, this lease's own if no other is named; whether it is another's by now."""
         message, lost = of or self.message, False
         try:
             lost = await self._clockwork.in_thread(call, self._url, message.receipt, *args) is False
@@ -163,3 +187,4 @@ class Lease:
             self._say(str(refusal))
         if self.message is message:  # not another that has taken its place
             self.lost = self.lost or lost
+        return lost

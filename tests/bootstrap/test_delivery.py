@@ -10,18 +10,31 @@ from pathlib import Path
 
 import anyio
 import pytest
+from pydantic import JsonValue
 
 from bootstrap import lease as lease_module
 from bootstrap.delivery import PASS_DELAY, tally
 from bootstrap.partial import MOST_BYTES
+from bootstrap.reports import Reports
 from bootstrap.runners import JobAnswer, JobCrashed, RunnerDied
 from bootstrap.work import Work
 from fleet.aws.failures import Throttled
 from fleet.aws.queues import LeaseLost, Message
 from fleet.evals.attempts import POISON, POISON_DEATHS
-from fleet.evals.documents import EvalManifest, Job, JobFailure, JobMessage
+from fleet.evals.documents import EvalManifest, EventKind, Job, JobFailure, JobMessage
 from tests.bootstrap import world as world_module
-from tests.bootstrap.world import EVAL, LAYOUT, WORK, FakeQueues, Script, VirtualTime, World, manifest_of, result_of
+from tests.bootstrap.world import (
+    EVAL,
+    EVENTS,
+    LAYOUT,
+    WORK,
+    FakeQueues,
+    Script,
+    VirtualTime,
+    World,
+    manifest_of,
+    result_of,
+)
 
 BUSY = Throttled(service="sqs", operation="SendMessageBatch", code="RequestThrottled", target=WORK, why="")
 
@@ -31,6 +44,7 @@ class Wide(World):
 
     writes = b""
     idle_seconds = 0.0
+    reports = Reports
 
     def worker(self, stop: anyio.Event, idle_seconds: float = 30) -> Work:
         made = super().worker(stop, self.idle_seconds or idle_seconds)
@@ -40,6 +54,9 @@ class Wide(World):
             instance=f"i-{number}",
             worker=f"worker {number}",
             wall=lambda: self.time.now,
+            reports=self.reports(
+                self.queues, EVENTS, worker="run", instance="i-0", clockwork=made.deliveries.clockwork, say=print
+            ),
         )
         return made
 
@@ -83,6 +100,17 @@ def test_a_failure_is_recorded_with_what_was_said_and_who_ran_it(tmp_path: Path)
     record = record_of(world)
     assert (record.kind, record.worker, record.instance) == ("SampleChanged", "worker 1", "i-1")
     assert record.log == "Traceback\n  key <OPENAI_API_KEY>\nboom"
+
+
+def test_half_a_secret_is_none_in_a_record(tmp_path: Path) -> None:
+    """The runner cuts what an error says, and of its output the end is taken."""
+    world = Wide(tmp_path, 1)
+    crash = JobCrashed(kind="SampleChanged", why="refused: sk-very-sec", said="very-secret\nTraceback")
+    world.scripts[world.jobs[0]] = Script(crashes=[crash])
+    world.work()
+    record = record_of(world)
+    assert (record.why, record.log) == ("refused: <OPENAI_API_KEY>", "<OPENAI_API_KEY>\nTraceback")
+    assert not [line for line in world.said if "sk-very" in line]
 
 
 @pytest.mark.parametrize(("received", "before"), [(POISON_DEATHS, 0), (1, POISON_DEATHS - 1), (3, 2)])
@@ -225,14 +253,41 @@ def test_a_message_that_comes_again_while_its_job_runs_here_starts_nothing(tmp_p
 
 
 def test_two_messages_of_a_job_that_come_together_run_it_once(tmp_path: Path) -> None:
-    """Each is held in turn; the one that is left over finds the result."""
+    """SQS took a message twice, as after a lost answer. Both are held, so that neither comes again."""
     world = Wide(tmp_path, 1, slots=3)
     world.queues.send(WORK, [world.queues.held[0].body])
     world.scripts[world.jobs[0]] = Script(seconds=200)
     world.work()
+    assert world.ran == world.jobs
+    assert world.workers[0].outcomes == {"done": 1, "held already": 1}
+    assert world.queues.held == []
+
+
+def test_a_job_of_two_messages_that_is_given_back_was_in_no_death(tmp_path: Path) -> None:
+    """However long it ran, and by one message."""
+    world = Wide(tmp_path, 1, slots=3)
+    world.queues.send(WORK, [world.queues.held[0].body])
+    world.scripts[world.jobs[0]] = Script(seconds=5000)
+    world.work(stop_at=2000)
+    assert [(message.deaths, message.failures) for message in world.messages()] == [(0, 0)]
+
+
+class SlowToTell(Reports):
+    """Events that take longer than a failed job is kept from coming again."""
+
+    async def send(self, kind: EventKind, job: JobMessage | None = None, /, **detail: JsonValue) -> None:
+        await super().send(kind, job, **detail)
+        if kind == "job_failed":
+            await self._clockwork.sleep(20)
+
+
+def test_a_failed_job_that_comes_again_before_its_message_is_settled_is_run_after_it(tmp_path: Path) -> None:
+    world = Wide(tmp_path, 1, slots=3)
+    world.reports = SlowToTell
+    world.scripts[world.jobs[0]] = Script(crashes=[JobCrashed(kind="Unlucky", why="no")])
     world.work()
     assert world.ran == world.jobs
-    assert world.workers[0].outcomes == {"known": 1}
+    assert [key for key in world.objects.held if "/failures/" in key] == [LAYOUT.failure(EVAL, world.jobs[0], 1)]
     assert world.queues.held == []
 
 
