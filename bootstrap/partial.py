@@ -48,30 +48,34 @@ class PartialLogs:
     async def keep(self, job: JobMessage, folder: Path, *, ending: bool = False) -> None:
         """Put what Inspect has written of a job's log in `folder`; also while all else is being cancelled.
 
-        `ending`: its runner was told to end and may still write. Nothing written, too much, or AWS refusing: then nothing is kept.
+        `ending`: its runner was told to end and may still write. Nothing written, too much or unreadable, or AWS refusing: then
+        nothing is kept.
         """
         with anyio.CancelScope(shield=True):
             log = _log_in(folder)
             until = self.clockwork.now() + ENDING_SECONDS
             while ending and log and not _is_whole(log) and self.clockwork.now() < until:
                 await self.clockwork.sleep(LOOK_SECONDS)
-            size = log.stat().st_size if log else 0
-            if log is None or not size:
-                return
-            if size > MOST_BYTES:
-                self.say(f"the partial log of job {job.job} is not kept: {size >> 20} MB")
-                return
+            try:
+                if log is not None:
+                    await self._put(job, log, log.stat().st_size)
+            except (AwsRefused, OSError) as error:  # its disk may be what the attempt ended for
+                self.say(f"the partial log of job {job.job} is not kept: {error}")
+
+    async def _put(self, job: JobMessage, log: Path, size: int) -> None:
+        if size > MOST_BYTES:
+            self.say(f"the partial log of job {job.job} is not kept: {size >> 20} MB")
+        elif size:
             at = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
             key = self.layout.partial(job.eval_id, job.job, f"{at}-{self.instance}")
-            try:
-                await self.clockwork.in_thread(self.objects.put, key, log)
-                self.say(f"what there was of the log of job {job.job} is kept at {key}")
-            except AwsRefused as refusal:
-                self.say(f"the partial log of job {job.job} is not kept: {refusal}")
+            await self.clockwork.in_thread(self.objects.put, key, log)
+            self.say(f"what there was of the log of job {job.job} is kept at {key}")
 
 
 def _log_in(folder: Path) -> Path | None:
-    return next(iter(sorted((folder / "log").glob("*.eval"))), None)
+    """A file alone: jobs' code may have put a link or a pipe there."""
+    logs = (path for path in sorted((folder / "log").glob("*.eval")) if path.is_file() and not path.is_symlink())
+    return next(logs, None)
 
 
 def _is_whole(log: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import os
 import random
 import zipfile
 from pathlib import Path
@@ -14,7 +15,7 @@ from pydantic import JsonValue
 
 from bootstrap import lease as lease_module
 from bootstrap.delivery import PASS_DELAY, tally
-from bootstrap.partial import MOST_BYTES
+from bootstrap.partial import MOST_BYTES, _log_in
 from bootstrap.reports import Reports
 from bootstrap.runners import JobAnswer, JobCrashed, RunnerDied
 from bootstrap.work import Work
@@ -350,6 +351,22 @@ def test_no_more_is_kept_of_a_log_than_is_bearable(tmp_path: Path, monkeypatch: 
     world.work(stop_at=5)
     assert world.partial() == []
     assert any("is not kept" in line for line in world.said)
+
+
+def test_a_partial_log_that_cannot_be_read_costs_nothing_else(tmp_path: Path) -> None:
+    """Nor does what is no log: a link that jobs' code put there, or a pipe."""
+    world = Wide(tmp_path / "jobs", 1)
+    world.writes = closed_log()
+    world.objects.refuse["put"] = OSError(5, "Input/output error")  # type: ignore[assignment]
+    world.scripts[world.jobs[0]] = Script(seconds=1000)
+    assert world.work(stop_at=5) == ["stopped"]
+    assert world.waiting() == world.jobs
+    assert any("is not kept: [Errno 5]" in line for line in world.said)
+
+    (tmp_path / "log").mkdir()
+    os.mkfifo(tmp_path / "log" / "a.eval")
+    (tmp_path / "log" / "b.eval").symlink_to(__file__)
+    assert _log_in(tmp_path) is None
 
 
 def test_a_bucket_that_refuses_a_partial_log_costs_nothing_else(tmp_path: Path) -> None:
