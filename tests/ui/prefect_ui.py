@@ -19,13 +19,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Locator, Page, Request, Response, expect
+from playwright.sync_api import Error, Locator, Page, Request, Response, expect
 
 PATIENCE_MS = 60_000
 """How long a page of a busy machine may take to show what is waited for: with six processes to a core, and one request that
 failed, the form was there after 24 s."""
 HEARD = 20
 """Failed requests and errors of scripts, the last ones, that a failure tells of."""
+CUT_OFF = "net::ERR_NETWORK_CHANGED"
+"""Chromium breaks off what it loads, also from loopback, when a network interface comes or goes, as with a Docker engine."""
+OPENINGS = 10
+"""Times that a page which was broken off is opened again."""
 
 
 class PrefectUI:
@@ -36,6 +40,7 @@ class PrefectUI:
         self.page = page
         self.address = address.rstrip("/")
         self._heard: deque[str] = deque(maxlen=HEARD)
+        self._cut_off = False
         page.set_default_timeout(PATIENCE_MS)
         page.on("pageerror", lambda error: self._heard.append(str(error)))
         page.on("requestfailed", lambda request: self._hear(request, request.failure))
@@ -48,6 +53,7 @@ class PrefectUI:
     def _hear(self, request: Request, failure: str | None) -> None:
         if request.url.startswith(self.address):
             self._heard.append(f"{request.method} {request.url}: {failure}")
+            self._cut_off = self._cut_off or failure == CUT_OFF
 
     def see(self, what: Locator) -> None:
         """Wait until `what` is on show. AssertionError: it isn't, with what the page shows instead and which requests failed."""
@@ -60,8 +66,17 @@ class PrefectUI:
 
     def open(self, path: str) -> None:
         """Open a page by its path, such as `runs`, and wait until it is quiet."""
-        self.page.goto(f"{self.address}/v2/{path.lstrip('/')}")
-        self.page.wait_for_load_state("networkidle")
+        for _ in range(OPENINGS):
+            self._cut_off = False
+            try:
+                self.page.goto(f"{self.address}/v2/{path.lstrip('/')}")
+            except Error as error:
+                if CUT_OFF not in error.message:
+                    raise
+                self._cut_off = True
+            self.page.wait_for_load_state("networkidle")
+            if not self._cut_off:
+                return
 
     def run_form(self, deployment: str) -> RunForm:
         """The form of a custom run of a deployment (its id)."""
