@@ -36,9 +36,10 @@ def deployment(shared_cloud: CloudUnderTest) -> Iterator[str]:
     with ThreadPoolExecutor(1) as other:  # the browser's driver keeps an event loop in this thread
         made = other.submit(deploy, shared_cloud.local.prefect_api).result()
     yield made
-    for run in shared_cloud.flow_runs(deployment_id={"any_": [made]}):
-        httpx.delete(f"{shared_cloud.local.prefect_api}/flow_runs/{run['id']}").raise_for_status()
-    httpx.delete(f"{shared_cloud.local.prefect_api}/deployments/{made}").raise_for_status()
+    with httpx.Client(base_url=f"{shared_cloud.local.prefect_api}/", timeout=30) as client:
+        for run in shared_cloud.flow_runs(deployment_id={"any_": [made]}):
+            client.delete(f"flow_runs/{run['id']}").raise_for_status()
+        client.delete(f"deployments/{made}").raise_for_status()
 
 
 def parameters(cloud: CloudUnderTest, run: str) -> tuple[EvalRequest, Ec2Config]:
@@ -115,6 +116,7 @@ def test_a_typo_in_a_field_is_refused_before_a_run_exists(shared_cloud: CloudUnd
         "parameters": {"request": {"tasks": [{"name": "a"}], "models": [{"name": "b"}], "epoch": 2}},
         "enforce_parameter_schema": True,
     }
-    answer = httpx.post(f"{shared_cloud.local.prefect_api}/deployments/{deployment}/create_flow_run", json=body)
+    address = f"{shared_cloud.local.prefect_api}/deployments/{deployment}/create_flow_run"
+    answer = httpx.post(address, json=body, timeout=30)
     assert answer.status_code == 409
     assert "epoch" in answer.text
