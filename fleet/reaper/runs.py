@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -49,15 +49,17 @@ class PrefectRuns:
             return {str(run.id): known(run) for run in _read(client, wanted)}
 
     def active(self) -> list[KnownRun]:
-        """The runs of evals that aren't over."""
+        """The runs of evals that have begun, or are due, and aren't over."""
         named = FlowFilter(name=FlowFilterName(any_=[RUN_EVAL]))
         states = FlowRunFilterState(type=FlowRunFilterStateType(any_=NOT_OVER))
         wanted = FlowRunFilter(state=states)
         found: list[KnownRun] = []
+        read, now = 0, datetime.now(UTC)
         with get_client(sync_client=True) as client:
             while True:
-                page = client.read_flow_runs(flow_filter=named, flow_run_filter=wanted, limit=PAGE, offset=len(found))
-                found += [known(run) for run in page]
+                page = client.read_flow_runs(flow_filter=named, flow_run_filter=wanted, limit=PAGE, offset=read)
+                read += len(page)
+                found += [known(run) for run in page if not is_to_come(run, now)]
                 if len(page) < PAGE:
                     return found
 
@@ -165,6 +167,12 @@ def known(run: FlowRun) -> KnownRun:
         account=str(run.parameters.get("account") or "default"),
         began=began.timestamp() if began else 0.0,
     )
+
+
+def is_to_come(run: FlowRun, now: datetime) -> bool:
+    """Whether it is only planned: Prefect makes the runs of a schedule days ahead, and stopping all means none of those."""
+    planned = run.state is not None and run.state.type == StateType.SCHEDULED and not run.run_count
+    return planned and run.expected_start_time is not None and run.expected_start_time > now
 
 
 def as_uuid(text: str) -> UUID | None:
