@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 JOBS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 4 ? cores : 4)))
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: help env demo test test-fast check format bench parity smoke-aws lock clean
+.PHONY: help env demo test test-fast check format bench parity soak smoke-aws lock clean
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -48,6 +48,9 @@ format: $(READY) ## Format code and scripts
 
 parity: $(READY) ## Public evals on the fleet and with plain Inspect, compared field by field
 	@$(BIN)/python -m tests.parity
+
+soak: $(READY) ## An eval of hundreds of jobs under hundreds of random faults, for three seeds
+	@$(BIN)/python -m tests.soak
 
 bench: $(READY) ## Ratios, ours beside the plain way, taken in one run
 	@$(BIN)/python -m tests.bench
