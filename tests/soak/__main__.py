@@ -25,7 +25,7 @@ from fleet.account import names
 from fleet.evals.layout import Layout
 from fleet.local import preset
 from fleet.local.faults import FaultKit
-from tests.cloud import EXAMPLES, CloudUnderTest, a_cloud
+from tests.cloud import EXAMPLES, CloudUnderTest, a_cloud, finish
 from tests.parity.compare import Comparison, compare
 from tests.soak.schedule import Kind, Strike, storm
 from tests.soak.strikes import Target
@@ -217,7 +217,7 @@ def settle(cloud: CloudUnderTest) -> None:
 
 def reap(cloud: CloudUnderTest) -> str:
     """Remove what dead controllers left; what the command said."""
-    done = cloud.fleet("reap", "--yes", "--now", **cloud.local.environment())
+    done = finish(cloud.start("reap", "--yes", "--now", **cloud.local.environment()))
     return (done.out + done.err).strip().replace("\n", "; ")[:2000]
 
 
