@@ -13,6 +13,7 @@ from prefect.client.schemas.actions import ArtifactUpdate
 from fleet.evals.cost import Estimate
 from fleet.evals.progress import Progress, WorkerRow
 from fleet.evals.report import RunReport
+from fleet.pool.runs import PROGRESS_KEY
 
 LINKS = 24
 """Workers that the table's description links to; the cells of a table can't hold links."""
@@ -31,7 +32,7 @@ class LiveArtifacts:
         rows = [cells(row) for row in progress.workers]
         percent = round(100 * progress.fraction, 1)
         if self._bar is None or self._table is None:
-            self._bar = _made(create_progress_artifact(percent, key="eval-progress", description=progress.line()))
+            self._bar = _made(create_progress_artifact(percent, key=PROGRESS_KEY, description=progress.line()))
             self._table = _made(create_table_artifact(rows, key="fleet-workers", description=links(progress.workers)))
             return
         new = (percent, progress.line(), rows)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from prefect import runtime
 
 from fleet.evals.request import EvalRequest
-
-BETWEEN = " · "
+from fleet.pool.runs import BETWEEN
 
 
 def run_name() -> str:

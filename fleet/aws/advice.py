@@ -15,10 +15,10 @@ UNVERIFIED = frozenset({"OptInRequired", "PendingVerification", "Blocked", "Acco
 """The account, or its use of this region, isn't ready."""
 NO_SPOT_ROLE = frozenset({"AuthFailure.ServiceLinkedRoleCreationNotPermitted"})
 """The account has never had a spot instance, and this identity may not make the role that they need."""
-QUOTA = frozenset(
+OVER_QUOTA = frozenset(
     {"InstanceLimitExceeded", "MaxSpotInstanceCountExceeded", "SpotInstanceCountLimitExceeded", "VcpuLimitExceeded"}
 )
-"""An account's limit of instances or vCPUs."""
+"""An account's limit of instances or vCPUs. Limits count by family and market, so that another candidate may be within its own."""
 VOLUME_QUOTA = frozenset({"MaxIOPSLimitExceeded", "VolumeLimitExceeded", "SnapshotLimitExceeded"})
 """An account's limit of storage."""
 WITHOUT_A_KEY = frozenset(
@@ -134,7 +134,7 @@ def advice(code: str, why: str, region: str, instance_type: str, market: str) ->
             "The account's first spot instance needs a role of EC2's own; an administrator makes it once: "
             "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com (or launch on-demand: market)"
         )
-    if code in QUOTA:
+    if code in OVER_QUOTA:
         name = quota_name(instance_type, market)
         quota = f"quota '{name}'" if name else f"quota of vCPUs for {market} instances of {instance_type}'s family"
         return (

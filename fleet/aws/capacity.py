@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fleet.aws.advice import advice
+from fleet.aws.advice import OVER_QUOTA, advice
 from fleet.aws.failures import DENIED, NO_ANSWER, THROTTLED
 from fleet.errors import FleetError
 
@@ -33,16 +33,6 @@ OUT_OF_CAPACITY = frozenset(
     }
 )
 """Nothing free of this type, in this zone or subnet, on this market."""
-
-OVER_QUOTA = frozenset(
-    {
-        "InstanceLimitExceeded",
-        "MaxSpotInstanceCountExceeded",
-        "SpotInstanceCountLimitExceeded",
-        "VcpuLimitExceeded",
-    }
-)
-"""The account's own limit. Limits count by family and market, so that another candidate may be within its own."""
 
 SHRINKING = OVER_QUOTA | {"InsufficientFreeAddressesInSubnet"}
 """Refusals of the count: EC2 refuses all of a request that goes over a limit, where fewer would be within it."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 TEMPLATE_PREFIX = "inspect-fleet-"
 STRATEGY = "price-capacity-optimized"
-GONE = frozenset({"InvalidLaunchTemplateId.NotFound", "InvalidLaunchTemplateName.NotFoundException"})
+NO_TEMPLATE = frozenset({"InvalidLaunchTemplateId.NotFound", "InvalidLaunchTemplateName.NotFoundException"})
 TAKEN = frozenset({"InvalidLaunchTemplateName.AlreadyExistsException"})
 """Our own: the answer to the first call was lost."""
 
@@ -63,7 +63,7 @@ class Fleets:
                 with calling("ec2", f"{', '.join(which.values())} in {self.region}"):
                     self.aws.ec2.delete_launch_template(**cast("Any", which))
             except AwsRefused as refused:
-                if refused.code not in GONE:
+                if refused.code not in NO_TEMPLATE:
                     raise
             self._template = self._to_delete = None
 

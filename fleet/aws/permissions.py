@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from fleet.aws.capacity import IN_DOUBT, NOT_OFFERED, OUT_OF_CAPACITY, OVER_QUOTA
+from fleet.aws.advice import OVER_QUOTA
+from fleet.aws.capacity import IN_DOUBT, NOT_OFFERED, OUT_OF_CAPACITY
 from fleet.aws.failures import BAD_CREDENTIALS, DENIED, NO_CREDENTIALS, NOT_VALIDATED, THROTTLED
 from fleet.errors import FleetError
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.aws.failures import AwsRefused, calling
+from fleet.aws.fleets import NO_TEMPLATE
 from fleet.aws.identity import Caller
 from fleet.aws.images import UNKNOWN_PARAMETER
 from fleet.aws.permissions import Finding, Outcome, Role, outcome_of, permission
@@ -24,7 +25,6 @@ from fleet.aws.session import Aws
 NAME = "preflight"
 """Last part of the names that are asked about: nothing of that name is ever made."""
 QUEUE = f"inspect-fleet-{NAME}"
-NO_TEMPLATE = frozenset({"InvalidLaunchTemplateId.NotFound", "InvalidLaunchTemplateName.NotFoundException"})
 
 
 @dataclass(frozen=True, slots=True)

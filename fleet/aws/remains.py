@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fleet.aws.failures import AwsRefused, calling
-from fleet.aws.fleets import GONE as NO_TEMPLATE
+from fleet.aws.fleets import NO_TEMPLATE
 from fleet.aws.session import Aws
 
 NO_VOLUME = frozenset({"InvalidVolume.NotFound"})

@@ -24,7 +24,7 @@ from fleet.aws.failures import AwsRefused
 from fleet.aws.instances import Instance, Instances, TerminationRefused
 from fleet.aws.session import Aws
 from fleet.pool import boot_log
-from fleet.pool.order import FLOW_RUN_TAG, POOL_TAG
+from fleet.pool.order import FLOW_RUN_TAG, POOL_TAG, as_uuid
 from fleet.pool.settings import PoolSettings
 from fleet.pool.verdict import OVER_PHASES, Limits, RunPhase, Settle, Sight, Verdict, verdict
 from fleet.pool.watched import EVER, Host, Runs, Terms, Watched
@@ -176,7 +176,7 @@ class Observer:
                 for instance in instances.values()
                 if not instance.leaving
                 and instance.id not in self._watches
-                and _uuid(instance.tags.get(FLOW_RUN_TAG, "")) is None
+                and as_uuid(instance.tags.get(FLOW_RUN_TAG, "")) is None
                 and instance.launched_at < oldest
             ]
             if not unclaimed:
@@ -195,7 +195,7 @@ class Observer:
         found = []
         for instances in seen.values():
             for instance in instances.values():
-                run_id = _uuid(instance.tags.get(FLOW_RUN_TAG, ""))
+                run_id = as_uuid(instance.tags.get(FLOW_RUN_TAG, ""))
                 known = instance.id in self._watches or run_id in self._launching
                 if run_id is not None and not known and not instance.leaving:
                     found.append((run_id, instance))
@@ -352,10 +352,3 @@ class Observer:
         if now - self._complained.get(about, float("-inf")) >= COMPLAIN_EVERY_S:
             self._complained[about] = now
             self._log.warning("Trouble with %s, to be tried again: %s", about, error or type(error).__name__)
-
-
-def _uuid(text: str) -> UUID | None:
-    try:
-        return UUID(text)
-    except ValueError:
-        return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from uuid import UUID
 
 from fleet.aws.instances import LAUNCH_TAG, LaunchOrder
 from fleet.aws.tags import AWS_PREFIX, MOST_TAGS, legal_tags, value_of
@@ -114,3 +115,11 @@ def own_tags(configuration: EC2JobConfiguration, flow_run_id: str) -> dict[str, 
     """The tags of one flow run's instance, beside those in common."""
     named = configuration.tags.get("Name") or configuration.name or f"flow run {flow_run_id[:8]}"
     return {"Name": value_of(named), FLOW_RUN_TAG: value_of(flow_run_id)}
+
+
+def as_uuid(text: str) -> UUID | None:
+    """The flow run's id; None: a tag that somebody else wrote."""
+    try:
+        return UUID(text)
+    except ValueError:
+        return None

@@ -24,6 +24,10 @@ from fleet.evals.progress import WorkerFacts, WorkerPhase, worker_phase
 DEPLOYMENT = "fleet-worker/fleet-worker"
 PAGE = 200
 """Flow runs a request; the server's own limit."""
+PROGRESS_KEY = "eval-progress"
+"""Key of the artifact that a run's controller keeps up to date."""
+BETWEEN = " · "
+"""In a run's name, between what runs and the name that it was started under."""
 
 
 class DeploymentAbsent(FleetError):

@@ -26,13 +26,13 @@ from prefect.states import Cancelled, Cancelling, Crashed
 
 from fleet.evals.progress import WorkerFacts
 from fleet.pool import runs as workers_of
+from fleet.pool.order import as_uuid
+from fleet.pool.runs import PROGRESS_KEY
 from fleet.reaper.overview import Progress
 from fleet.reaper.ownership import KnownRun
 from fleet.reaper.verdict import FINAL
 
 NOT_OVER = [kind for kind in StateType if kind.value not in FINAL]
-PROGRESS_KEY = "eval-progress"
-"""Of the artifact that a run's controller keeps up to date."""
 RUN_EVAL = "run-eval"
 """The flow that makes what is looked for."""
 PAGE = 200
@@ -173,11 +173,3 @@ def is_to_come(run: FlowRun, now: datetime) -> bool:
     """Whether it is only planned: Prefect makes the runs of a schedule days ahead, and stopping all means none of those."""
     planned = run.state is not None and run.state.type == StateType.SCHEDULED and not run.run_count
     return planned and run.expected_start_time is not None and run.expected_start_time > now
-
-
-def as_uuid(text: str) -> UUID | None:
-    """The flow run's id; None: a tag that somebody else wrote."""
-    try:
-        return UUID(text)
-    except ValueError:
-        return None

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from fleet.errors import RequestRefused
 from fleet.evals.progress import WorkerFacts
+from fleet.pool.runs import BETWEEN
 from fleet.reaper.ownership import KnownRun
 from fleet.reaper.verdict import FINAL
 
@@ -22,8 +23,6 @@ ANSWER_S = 20.0
 """How long a controller has to act on its cancellation before its workers are asked themselves: it looks about once a second,
 unless it plans or merges."""
 LOOK_S = 1.0
-BETWEEN = " · "
-"""In a run's name, between what runs and the name that it was started under (`flows.names`)."""
 
 
 class RunUnknown(RequestRefused):

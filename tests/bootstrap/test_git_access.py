@@ -16,7 +16,7 @@ from bootstrap.environment import JobEnvironment
 from bootstrap.git_access import git_variables, write_known_hosts
 from bootstrap.github_keys import KEYS
 from bootstrap.instance import Instance
-from tests.bootstrap.test_instance import ORDER
+from tests.worker_order import ORDER
 
 SECRET = "ghp_a-token-that-nobody-may-see"
 

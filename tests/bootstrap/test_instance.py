@@ -16,20 +16,9 @@ from bootstrap.host import DockerUnreachable, HostFailed
 from bootstrap.instance import Instance
 from fleet.aws.parameters import ParameterNotReady
 from fleet.aws.queues import Depth, QueueGone
-from fleet.evals.documents import EnvironmentSpec, WorkerEvent, WorkerOrder
+from fleet.evals.documents import WorkerEvent
 from fleet.file_lock import FileLocked
-
-ORDER = WorkerOrder(
-    run="run",
-    region="us-east-1",
-    bucket="bucket",
-    prefix="fleet",
-    eval_ids=[],
-    environment=EnvironmentSpec(python="3.11", lock=""),
-    work_queue="queue://work",
-    events_queue="queue://events",
-    secrets_parameter="",
-)
+from tests.worker_order import ORDER
 
 
 class Deaf:

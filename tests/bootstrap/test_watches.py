@@ -8,27 +8,16 @@ import pytest
 
 from bootstrap.notices import INTERRUPTION
 from bootstrap.watches import Watches
-from fleet.evals.documents import EnvironmentSpec, WorkerOrder
 from tests.bootstrap.metadata import FakeMetadata, serving
 from tests.bootstrap.world import Script, World
+from tests.worker_order import ORDER
 
 
 def watched(folder: Path, *, needs_docker: bool) -> tuple[World, Watches]:
     """A worker with a long job, and its watches; there is no Docker."""
     world = World(folder / "jobs", 1)
     world.scripts[world.jobs[0]] = Script(seconds=1e6)
-    order = WorkerOrder(
-        run="run",
-        region="us-east-1",
-        bucket="bucket",
-        prefix="fleet",
-        eval_ids=[],
-        environment=EnvironmentSpec(python="3.11", lock=""),
-        work_queue="queue://work",
-        events_queue="queue://events",
-        secrets_parameter="",
-        needs_docker=needs_docker,
-    )
+    order = ORDER.model_copy(update={"needs_docker": needs_docker})
     watches = Watches(
         order, [folder], docker={"PATH": str(folder)}, clockwork=world.time.clockwork(), say=world.said.append
     )

@@ -8,7 +8,7 @@ from fleet.evals.documents import WorkerOrder
 from fleet.evals.preparation import EVAL_TAG, OWNER_TAG, RUN_TAG
 from fleet.pool.variables import EC2JobConfiguration
 from flows.launch_fleet import job_variables
-from tests.bootstrap.test_instance import ORDER
+from tests.worker_order import ORDER
 
 ACCOUNT = FleetAccount(bucket="bucket", subnets=["subnet-1"], security_groups=["sg-1"])
 CODE = "0" * 64

@@ -7,7 +7,7 @@ import re
 import botocore.session
 import pytest
 
-from fleet.aws.advice import BAD_PARAMETERS, NO_SPOT_ROLE, QUOTA, QUOTAS, UNKNOWN, UNVERIFIED, advice, quota_name
+from fleet.aws.advice import BAD_PARAMETERS, NO_SPOT_ROLE, OVER_QUOTA, QUOTAS, UNKNOWN, UNVERIFIED, advice, quota_name
 from fleet.aws.capacity import NOT_SEEN_YET, Next, after_refusal
 
 DENIED = "User: arn:aws:iam::1:user/x is not authorized to perform: iam:PassRole on resource: role/y because no policy allows it"
@@ -59,7 +59,7 @@ def test_a_group_may_have_been_made_a_moment_ago_and_has_advice_for_where_it_was
     assert "security_groups" in advice("InvalidGroup.NotFound", "", "r", "t", "spot")
 
 
-@pytest.mark.parametrize("code", sorted(QUOTA))
+@pytest.mark.parametrize("code", sorted(OVER_QUOTA))
 def test_a_quota_is_another_place_s_chance(code: str) -> None:
     """Limits count by family and market."""
     assert after_refusal(code) is Next.CANDIDATE

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleet.aws.advice import OVER_QUOTA
 from fleet.aws.capacity import (
     IN_DOUBT,
     LONGEST_WAIT_S,
     NOT_OFFERED,
     NOT_SEEN_YET,
     OUT_OF_CAPACITY,
-    OVER_QUOTA,
     Candidate,
     LaunchRefused,
     Next,

@@ -11,21 +11,9 @@ from prefect.client.schemas.objects import State
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Cancelling, Completed, Crashed, Failed, Running
 
-from fleet.evals.documents import EnvironmentSpec, WorkerOrder
 from fleet.evals.lock import End
 from fleet.pool import runs
-
-ORDER = WorkerOrder(
-    run="run",
-    region="us-east-1",
-    bucket="bucket",
-    prefix="fleet",
-    eval_ids=[],
-    environment=EnvironmentSpec(python="3.11", lock=""),
-    work_queue="queue://work",
-    events_queue="queue://events",
-    secrets_parameter="",
-)
+from tests.worker_order import ORDER
 
 
 class Server:
