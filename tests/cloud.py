@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 import boto3
 import httpx
 
-from fleet.local import cloud
+from fleet.local import cloud, preset, state
 from fleet.local.cloud import LocalCloud
+from fleet.local.processes import Finder, Process, read_records
 
 Answer = TypeVar("Answer")
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -147,16 +148,29 @@ class CloudUnderTest:
         ]
 
     def left_behind(self) -> list[str]:
-        """Every instance, queue and per-instance parameter that exists: between runs, none should."""
+        """Instances, volumes, queues, per-instance parameters, locks, instances' processes: between runs, there should be none."""
         queues = self.aws("sqs").list_queues().get("QueueUrls", [])
         parameters = self.aws("ssm").get_parameters_by_path(Path="/inspect-fleet/instances", Recursive=True)[
             "Parameters"
         ]
         return [
             *[instance["InstanceId"] for instance in self.living_instances()],
+            *[volume["VolumeId"] for volume in self.aws("ec2").describe_volumes()["Volumes"]],
             *queues,
             *[parameter["Name"] for parameter in parameters],
+            *[key for key in self.keys() if key.endswith("/lock.json")],
+            *[f"process {process.pid}" for process in self.processes()],
         ]
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """Every object in the bucket whose key begins so."""
+        pages = self.aws("s3").get_paginator("list_objects_v2").paginate(Bucket=preset.BUCKET, Prefix=prefix)
+        return [it["Key"] for page in pages for it in page.get("Contents", [])]
+
+    def processes(self) -> set[Process]:
+        """Every process of its instances."""
+        folder = state.cloud_folder(self.local.name)
+        return Finder(f"{folder.resolve()}:i-", read_records(folder)).find()
 
 
 def finish(process: subprocess.Popen[str], *, seconds: float = 240) -> Finished:

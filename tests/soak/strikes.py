@@ -62,18 +62,13 @@ class Target:
             self._find_manifest()
         if self.manifest is None:
             return []
-        pages = self.cloud.aws("s3").get_paginator("list_objects_v2")
-        prefix = self.layout.results(self.manifest.eval_id)
-        return [
-            it["Key"] for page in pages.paginate(Bucket=self.bucket, Prefix=prefix) for it in page.get("Contents", [])
-        ]
+        return self.cloud.keys(self.layout.results(self.manifest.eval_id))
 
     def _find_manifest(self) -> None:
-        s3 = self.cloud.aws("s3")
-        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=f"{self.layout.prefix}")
-        keys = [it["Key"] for page in pages for it in page.get("Contents", []) if it["Key"].endswith("/manifest.json")]
+        keys = [key for key in self.cloud.keys(self.layout.prefix) if key.endswith("/manifest.json")]
         if keys:
-            self.manifest = EvalManifest.read(s3.get_object(Bucket=self.bucket, Key=keys[0])["Body"].read())
+            answer = self.cloud.aws("s3").get_object(Bucket=self.bucket, Key=keys[0])
+            self.manifest = EvalManifest.read(answer["Body"].read())
 
     def strike(self, strike: Strike) -> bool:
         """Carry out one fault; False: there is nothing now that it could hit."""
