@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fleet.aws.advice import OVER_QUOTA, advice
-from fleet.aws.failures import DENIED, NO_ANSWER, THROTTLED
+from fleet.aws.failures import DENIED, NO_ANSWER, NOT_VALIDATED, THROTTLED
 from fleet.errors import FleetError
 
 Market = Literal["on-demand", "spot"]
@@ -40,15 +40,23 @@ SHRINKING = OVER_QUOTA | {"InsufficientFreeAddressesInSubnet"}
 NOT_OFFERED = frozenset({"Unsupported", "UnsupportedInstanceTypeOnOutpost"})
 """The zone of this subnet doesn't have the type."""
 
-FLEET_UNFIT = DENIED | {
-    "InvalidAction",
-    "InvalidFleetConfig",
-    "InvalidFleetConfiguration",  # of one place: its zone doesn't have the type
-    "MaxFleetCountExceeded",  # some accounts may have no fleets at all
-    "UnsupportedOperation",
-    "UnknownParameter",
-}
+NO_FLEETS = (DENIED - NOT_VALIDATED) | {"InvalidAction", "MaxFleetCountExceeded", "UnknownParameter"}
+"""Refusals of any fleet, or of any launch template: the next one would be refused alike."""
+
+FLEET_UNFIT = (
+    NO_FLEETS
+    | NOT_VALIDATED
+    | {
+        "InvalidFleetConfig",
+        "InvalidFleetConfiguration",  # of one place, or of all for it: its zone doesn't have the type
+        "MaxTemplateLimitExceeded",
+        "UnsupportedOperation",
+    }
+)
 """Refusals of CreateFleet or of a launch template that RunInstances may not share: the places are asked one by one then."""
+
+NOT_TRIED = frozenset({"UnfulfillableCapacity"})
+"""What a fleet says of places that it left out: it tries a few, and names the others with this."""
 
 SERVER_TROUBLE = frozenset(
     {

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from fleet.aws.capacity import (
     FLEET_UNFIT,
     IN_DOUBT,
+    NO_FLEETS,
     NOT_SEEN_YET,
+    NOT_TRIED,
     SHRINKING,
     Candidate,
     LaunchRefused,
@@ -57,7 +59,7 @@ class Search:
     ) -> None:
         """`group` names this group of attempts, new each time; `until` is the end of `seconds` by the caller's clock."""
         self.together = together
-        """Whether spot places may be asked for together; False once EC2 has refused that."""
+        """Whether spot places may be asked for together; False once EC2 has refused that of whatever places."""
         self._group, self._region, self._until, self._seconds = group, region, until, seconds
         self._stages = _stages(places, together)
         self._refusals: list[Refusal] = []
@@ -98,17 +100,14 @@ class Search:
     def _fleet_gave_fewer(self, ask: Ask, got: int, refusals: Sequence[Refusal], now: float, draw: float) -> float:
         """A fleet gave fewer than asked. What refused for good is left out; the rest is asked again, later or one by one."""
         codes = {refusal.code for refusal in refusals}
-        if codes & FLEET_UNFIT and not got:  # what a fleet says of the other places isn't the last word then
-            self._apart()
-            return 0.0
         if codes & SHRINKING and ask.count - got > 1:
             self._most = (ask.count - got) // 2
             return 0.0
-        ends = [refusal for refusal in refusals if after_refusal(refusal.code) is Next.STOP]
+        ends = [one for one in refusals if one.code not in FLEET_UNFIT and after_refusal(one.code) is Next.STOP]
         if ends and not got:
             raise LaunchRefused(region=self._region, refusals=(*self._refusals, *ends))
         later = [refusal for refusal in refusals if after_refusal(refusal.code) is Next.SAME_LATER]
-        final = [one for one in refusals if one.named and one not in later and one.code not in FLEET_UNFIT]
+        final = [one for one in refusals if one.named and one not in later and one.code not in FLEET_UNFIT | NOT_TRIED]
         out = {refusal.candidate for refusal in final}
         left = tuple(place for place in ask.places if place not in out)
         later = [refusal for refusal in later if refusal.candidate in left]
@@ -122,8 +121,10 @@ class Search:
     def refused(self, ask: Ask, code: str, why: str, *, now: float, draw: float) -> float:
         """EC2 refused the whole call; the seconds to wait before `next`. LaunchRefused, LaunchTooSlow: it ends here."""
         if ask.together and code in FLEET_UNFIT:
+            self.together = self.together and code not in NO_FLEETS
             self._lost = None
-            self._apart()
+            self._asked += 1
+            self._one_by_one()
             return 0.0
         answers = tuple(Refusal(place, code, why) for place in ask.places)
         match after_refusal(code):
@@ -164,12 +165,6 @@ class Search:
         self._refusals += refusals
         del self._stages[0]
         self._most, self._tries = None, 0
-
-    def _apart(self) -> None:
-        """Ask for the places of this stage one by one, and never together again."""
-        self.together = False
-        self._one_by_one()
-        self._asked += 1
 
     def _one_by_one(self) -> None:
         """Ask for the places of this stage one by one."""

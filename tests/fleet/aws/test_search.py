@@ -102,6 +102,39 @@ def test_a_place_that_is_unfit_for_a_fleet_that_gave_some_is_asked_by_itself() -
     assert found.together
 
 
+@pytest.mark.parametrize("code", ["InvalidFleetConfiguration", "UnauthorizedOperation"])
+def test_one_misfit_keeps_no_later_launch_from_asking_for_a_fleet(code: str) -> None:
+    """A zone without the type says nothing of fleets; what this fleet says of the other places stands."""
+    found = search()
+    assert found.answered(found.next(3), 0, refusals(a1=code, a2=DRY)) == 0.0
+    assert stages(found, 3) == [(A1,), (B1,), (D1,)]
+    assert found.together
+
+
+@pytest.mark.parametrize(
+    ("code", "again"),
+    [
+        ("InvalidFleetConfiguration", True),
+        ("MaxTemplateLimitExceeded", True),
+        ("AuthFailure", True),
+        ("UnauthorizedOperation", False),
+        ("MaxFleetCountExceeded", False),
+    ],
+)
+def test_a_refused_fleet_is_the_last_of_all_only_where_any_would_be_refused(code: str, again: bool) -> None:
+    """EC2 refuses the whole of a fleet for one zone that lacks the type, too."""
+    found = search()
+    assert found.refused(found.next(3), code, "", now=0.0, draw=0.5) == 0.0
+    assert stages(found, 3) == [(A1,), (A2,), (B1,), (D1,)]
+    assert found.together is again
+
+
+def test_places_that_a_fleet_names_as_left_out_are_asked_one_by_one() -> None:
+    found = search()
+    found.answered(found.next(3), 0, refusals(a1=DRY, a2=DRY, b1="UnfulfillableCapacity"))
+    assert stages(found, 3) == [(B1,), (D1,)]
+
+
 def test_a_refusal_for_good_of_one_place_does_not_stop_a_fleet_that_gave_some() -> None:
     found = search()
     found.answered(found.next(3), 1, refusals(a1="InvalidSubnetID.NotFound"))
