@@ -7,14 +7,16 @@ Two controllers of one eval would both deliver its log and delete each other's q
 from __future__ import annotations
 
 import enum
+import json
+import math
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self, cast
 
 from fleet.aws.objects import ObjectAbsent, Objects
 from fleet.errors import FleetError
 from fleet.evals.documents import EvalId
 from fleet.evals.layout import Layout
-from fleet.wire import Wire
+from fleet.wire import DocumentRefused, Wire
 
 HOLD_S = 300.0
 """Seconds a lock holds without renewal: a controller that is away longer has lost its eval."""
@@ -68,6 +70,31 @@ class LockDocument(Wire):
     since: str
     expires: float
     """Seconds since the epoch."""
+
+    @classmethod
+    def of_any_release(cls, content: bytes) -> Self:
+        """The lock in `content`, of another release too: every one has said whose it is and until when.
+
+        DocumentRefused: it doesn't say that. Then somebody may hold it all the same.
+        """
+        try:
+            return cls.read(content)
+        except DocumentRefused:
+            raw = _object_in(content)
+            run, owner, since, expires = (raw.get(name) for name in ("run", "owner", "since", "expires"))
+            number = isinstance(expires, int | float) and not isinstance(expires, bool) and math.isfinite(expires)
+            if not isinstance(run, str) or not run or not number:
+                raise
+            said = [one if isinstance(one, str) and one else "unknown" for one in (owner, since)]
+            return cls(run=run, owner=said[0], since=said[1], expires=cast("float", expires))
+
+
+def _object_in(content: bytes) -> dict[str, Any]:
+    try:
+        raw = json.loads(content)
+    except ValueError:
+        return {}
+    return raw if isinstance(raw, dict) else {}
 
 
 class EvalLock:

@@ -9,7 +9,8 @@ seen of a run that lives then has a lock that is seen too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
@@ -21,7 +22,7 @@ from fleet.aws.queues import QueueGone
 from fleet.aws.remains import Remains, Remnant
 from fleet.evals.documents import EvalId
 from fleet.evals.lock import HOLD_S, LockDocument
-from fleet.evals.preparation import OWNER_TAG, RUN_TAG
+from fleet.evals.preparation import EVAL_TAG, OWNER_TAG, RUN_TAG
 from fleet.evals.site import Site
 from fleet.pool.order import FLOW_RUN_TAG, POOL_TAG
 from fleet.reaper.things import MARK_TAG, NO_MARK, Kind, Thing, mark_of, read_mark
@@ -30,6 +31,8 @@ from fleet.wire import DocumentRefused
 QUEUE_PREFIX = "inspect-fleet-"
 A_RUN = "00000000-0000-0000-0000-000000000000"
 """As long as any flow run's id; the key of a later attempt goes on after it."""
+NEVER = math.inf
+"""When a lock expires that doesn't say it."""
 AT_ONCE = 16
 """Reads of S3 at a time."""
 
@@ -87,7 +90,12 @@ class AwsHoldings:
                 found, blind = [], [f"{site.region}: {refused}"]
             things += found
             unseen += blind
-        things += _locks(self._home)
+        for lock in _locks(self._home):
+            if isinstance(lock, Unreadable):
+                unseen.append(lock.line())
+                things += lock.claims(things)
+            else:
+                things.append(lock)
         return Seen(tuple(things), tuple(unseen))
 
     def mark(self, thing: Thing, moment: float | None) -> None:
@@ -140,7 +148,8 @@ class AwsHoldings:
 
     def lock_of(self, thing: Thing) -> Thing | None:
         """A lock as it is now; None: it was released. AwsRefused."""
-        return _lock(self._home, thing.id)
+        found = _lock(self._home, thing.id)
+        return thing if isinstance(found, Unreadable) else found
 
 
 def _in_region(site: Site) -> tuple[list[Thing], list[str]]:
@@ -159,6 +168,7 @@ def _instances(site: Site) -> Iterator[Thing]:
                 run=found.tags.get(RUN_TAG, ""),
                 flow_run=found.tags.get(FLOW_RUN_TAG, ""),
                 pool=found.tags.get(POOL_TAG, ""),
+                evals=found.tags.get(EVAL_TAG, ""),
                 owner=found.tags.get(OWNER_TAG, ""),
                 detail=f"{found.market} {found.instance_type}, {found.state}",
                 born=found.launched_at.timestamp(),
@@ -178,6 +188,7 @@ def _queues(site: Site) -> Iterator[Thing]:
                 url,
                 site.region,
                 run=tags[RUN_TAG],
+                evals=tags.get(EVAL_TAG, ""),
                 owner=tags.get(OWNER_TAG, ""),
                 marked=read_mark(tags.get(MARK_TAG)),
             )
@@ -222,19 +233,45 @@ def _remnant(kind: Kind, site: Site, found: Remnant) -> Thing:
     )
 
 
-def _locks(site: Site) -> list[Thing]:
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A lock that doesn't say whose it is: it protects every run of its eval, since one of them may hold it."""
+
+    key: str
+    eval_id: EvalId
+    region: str
+    etag: str
+    why: str
+
+    def line(self) -> str:
+        """It for a person."""
+        return f"the lock {self.key} ({self.why}): what runs of its eval have is kept. If none is at work, delete the object"
+
+    def claims(self, things: Iterable[Thing]) -> list[Thing]:
+        """A lock that holds, for each run among the things that works this eval."""
+        runs = {one.run: one.owner for one in things if one.run and self.eval_id in one.evals.split()}
+        return [
+            Thing("lock", self.key, self.region, run=run, owner=owner, expires=NEVER, etag=self.etag)
+            for run, owner in runs.items()
+        ]
+
+
+def _locks(site: Site) -> list[Thing | Unreadable]:
     folder = f"{site.layout.prefix}/evals/"
     keys = [site.layout.lock(EvalId(name)) for name in site.objects.folders(folder)]
     with ThreadPoolExecutor(AT_ONCE) as readers:
         return [lock for lock in readers.map(lambda key: _lock(site, key), keys) if lock is not None]
 
 
-def _lock(site: Site, key: str) -> Thing | None:
-    """The lock at `key`; None: there is none, or another release wrote it, whose it is to judge."""
+def _lock(site: Site, key: str) -> Thing | Unreadable | None:
+    """The lock at `key`, whichever release wrote it; None: there is none."""
     try:
         content, etag = site.objects.get_tagged(key)
-        held = LockDocument.read(content)
-    except (ObjectAbsent, DocumentRefused):
+    except ObjectAbsent:
         return None
+    try:
+        held = LockDocument.of_any_release(content)
+    except DocumentRefused as refused:
+        return Unreadable(key, EvalId(key.split("/")[-2]), site.region, etag, str(refused))
     taken = held.expires - HOLD_S
     return Thing("lock", key, site.region, run=held.run, owner=held.owner, born=taken, expires=held.expires, etag=etag)

@@ -28,6 +28,8 @@ class Thing:
     """Flow run that an instance is for."""
     pool: str = ""
     """Id of the work pool whose worker launched it."""
+    evals: str = ""
+    """Ids of the evals that its run works, between spaces; of many, the first ones."""
     owner: str = ""
     """Who started the run, as IAM knows them."""
     detail: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,9 @@ from fleet.evals.preparation import OWNER_TAG, RUN_TAG, create_queues, tags_of
 from fleet.evals.site import Site
 from fleet.pool.order import FLOW_RUN_TAG, POOL_TAG
 from fleet.reaper.holdings import AwsHoldings
+from fleet.reaper.ownership import facts_of
 from fleet.reaper.things import Thing
+from fleet.reaper.verdict import Life, Patience, standing
 from tests.fleet.aws.conftest import REGION, fail
 
 RUN = str(uuid4())
@@ -142,6 +145,37 @@ def test_a_lock_is_found_in_each_evals_folder_and_goes_only_as_it_was_seen(site:
     holdings.remove(found)
     assert holdings.gone(found)
     assert site.objects.exists("p/evals/broken/lock.json")
+
+
+@pytest.mark.parametrize("version", [0, 1, 7], ids=["older", "with a field too many", "newer"])
+def test_a_lock_of_another_release_is_its_runs_all_the_same(site: Site, run: str, version: int) -> None:
+    """Else the things of a live run would count as nobody's."""
+    content = {"version": version, "run": run, "owner": "ada", "expires": 1_300, "more": {"a": 1}}
+    site.objects.put("p/evals/e-1/lock.json", json.dumps(content).encode())
+    (found,) = of_run(AwsHoldings([site]), run)
+    assert (found.kind, found.owner, found.expires, found.born) == ("lock", "ada", 1_300.0, 1_000.0)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[1]", b"\xff", b'{"run": 5, "expires": 1}', b'{"run": "r"}', b'{"run": "r", "expires": "x"}'],
+)
+def test_a_lock_that_says_nothing_protects_every_run_of_its_eval(site: Site, run: str, content: bytes) -> None:
+    site.objects.put("p/evals/e-1/lock.json", content)
+    other = str(uuid4())
+    for each, evals in ((run, ["e-0", "e-1"]), (other, ["e-10"])):
+        create_queues(site, each, tags=tags_of(each, evals, "ada"), lease_seconds=60, made=lambda _: None)
+    holdings = AwsHoldings([site])
+    seen = holdings.look()
+    (lock,) = seen.locks(run)
+    assert seen.locks(other) == []
+    assert any(what.startswith("the lock p/evals/e-1/lock.json (") for what in seen.unseen)
+    assert holdings.lock_of(lock) == lock
+    facts = facts_of(run, of_run(holdings, run), None, frozenset(), now=time.time())
+    assert standing(facts, Patience.of(0)).life is Life.ALIVE
+    for one in (*of_run(holdings, run), *of_run(holdings, other)):
+        if one.kind == "queue":
+            holdings.remove(one)
 
 
 def test_a_lock_that_is_another_runs_by_now_counts_as_gone(site: Site, run: str) -> None:
