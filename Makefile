@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 JOBS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 4 ? cores : 4)))
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: help env demo test test-fast check format bench parity soak smoke-aws lock clean
+.PHONY: help env demo test test-fast faults check format bench parity soak smoke-aws lock clean
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -31,6 +31,9 @@ test: $(READY) ## All tests: fast ones first, then whole runs on the local cloud
 
 test-fast: $(READY) ## Tests that start no Prefect server and no local cloud
 	$(PYTEST) -m "not cloud and not docker and not browser"
+
+faults: $(READY) ## The tests of every fault in docs/faults.md, which gets their results
+	@$(BIN)/python -m tests.faults -n $(JOBS)
 
 check: $(READY) ## Format, lint, types, rooms, templates, shell scripts
 	$(BIN)/ruff format --check .

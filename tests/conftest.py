@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,9 +13,14 @@ if TYPE_CHECKING:
     from tests.cloud import CloudUnderTest
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long ones first: tests that run side by side end together then."""
+    """The long ones first: tests that run side by side end together then. The faults that a test holds go along with its report."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    for item in items:
+        for fault in (key for marker in item.iter_markers("fault") for key in marker.args):
+            item.user_properties.append(("fault", fault))
+            item.extra_keyword_matches.add(f"fault:{fault}")
 
 
 @pytest.fixture(scope="session")
@@ -36,8 +42,14 @@ def prefect_api(shared_cloud: CloudUnderTest) -> Iterator[str]:
 
 
 @pytest.fixture
-def cloud(shared_cloud: CloudUnderTest) -> Iterator[CloudUnderTest]:
-    """The cloud, which holds nothing before and nothing after each test."""
+def cloud(shared_cloud: CloudUnderTest, record_property: Callable[[str, object], None]) -> Iterator[CloudUnderTest]:
+    """The cloud, which holds nothing before and nothing after each test, and whose merged logs lack no finished sample."""
+    from tests.lost import lost_samples
+
     assert shared_cloud.left_behind() == []
+    began = datetime.now(UTC)
     yield shared_cloud
-    assert shared_cloud.left_behind() == []
+    lost, left = lost_samples(shared_cloud, began), shared_cloud.left_behind()
+    record_property("lost", len(lost))
+    record_property("left", len(left))
+    assert (lost, left) == ([], [])

@@ -99,6 +99,7 @@ def test_the_log_is_a_new_file_that_only_its_owner_may_read(
     assert "hi" in log.read_text()
 
 
+@pytest.mark.fault("boot-fails")
 def test_a_failing_child_gives_its_exit_code_and_its_last_lines(metadata: Metadata, tmp_path: Path) -> None:
     clients = FakeClients()
     code, console = run("print('the cause'); raise SystemExit(7)", metadata, clients, tmp_path)
@@ -112,6 +113,7 @@ def test_a_child_that_a_signal_killed_ends_as_a_shell_says_it(metadata: Metadata
     assert code == 137
 
 
+@pytest.mark.fault("boot-fails")
 def test_a_command_that_is_not_there_is_fatal_and_still_logged(metadata: Metadata, tmp_path: Path) -> None:
     clients = FakeClients()
     code = boot(
@@ -121,6 +123,7 @@ def test_a_command_that_is_not_there_is_fatal_and_still_logged(metadata: Metadat
     assert b"fatal: /no/such/program can't be started" in clients.objects[LOG]
 
 
+@pytest.mark.fault("boot-fails")
 def test_no_instance_id_is_fatal_with_the_reason_and_the_log_still_goes_up(
     metadata: Metadata, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,6 +283,7 @@ def test_an_instance_learns_its_flow_run_by_its_own_tag_for_which_it_waits(
     assert waited == [2, 2, 2]
 
 
+@pytest.mark.fault("boot-fails")
 def test_an_instance_that_nobody_claims_ends_with_one_line_that_says_so(
     metadata: Metadata, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

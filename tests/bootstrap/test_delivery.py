@@ -93,6 +93,7 @@ def test_a_job_s_model_calls_have_a_cost_where_inspect_had_prices() -> None:
     assert (counts["tokens"], counts["cost"]) == (9, 0.5)
 
 
+@pytest.mark.fault("job-fails")
 def test_a_failure_is_recorded_with_what_was_said_and_who_ran_it(tmp_path: Path) -> None:
     world = Wide(tmp_path, 1)
     crash = JobCrashed(kind="SampleChanged", why="boom", said="Traceback\n  key sk-very-secret\nboom")
@@ -115,6 +116,7 @@ def test_half_a_secret_is_none_in_a_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("received", "before"), [(POISON_DEATHS, 0), (1, POISON_DEATHS - 1), (3, 2)])
+@pytest.mark.fault("poison-job")
 def test_a_job_that_was_in_flight_in_too_many_deaths_is_given_up_unrun(
     tmp_path: Path, received: int, before: int
 ) -> None:
@@ -129,6 +131,7 @@ def test_a_job_that_was_in_flight_in_too_many_deaths_is_given_up_unrun(
     assert [event.detail["kind"] for event in world.queues.events if event.kind == "job_failed"] == [POISON]
 
 
+@pytest.mark.fault("poison-job")
 def test_one_death_less_is_another_attempt(tmp_path: Path) -> None:
     world = Wide(tmp_path, 1)
     taken(world, POISON_DEATHS - 2, deaths=1)
@@ -145,6 +148,7 @@ def test_a_job_that_is_done_is_never_poison(tmp_path: Path) -> None:
     assert world.queues.held == []
 
 
+@pytest.mark.fault("given-back")
 def test_what_is_given_back_on_purpose_counts_no_death(tmp_path: Path) -> None:
     """However often: SQS counts each time that a message is taken, so a fresh copy goes back."""
     world = Wide(tmp_path, 1)
@@ -157,6 +161,7 @@ def test_what_is_given_back_on_purpose_counts_no_death(tmp_path: Path) -> None:
     assert world.results() == world.jobs
 
 
+@pytest.mark.fault("poison-job")
 def test_deaths_go_along_with_a_failed_or_given_back_job(tmp_path: Path) -> None:
     world = Wide(tmp_path, 1)
     taken(world, 2, deaths=1)
@@ -165,6 +170,7 @@ def test_deaths_go_along_with_a_failed_or_given_back_job(tmp_path: Path) -> None
     assert [(message.deaths, message.failures) for message in world.messages()] == [(3, 1)]
 
 
+@pytest.mark.fault("given-back")
 def test_a_job_whose_copy_cannot_be_sent_goes_back_all_the_same(tmp_path: Path) -> None:
     world = Wide(tmp_path, 1)
     world.scripts[world.jobs[0]] = Script(seconds=1000)
@@ -216,6 +222,7 @@ def bound_hold(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("bound_hold")
 @pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.fault("twelve-hours")
 def test_a_job_longer_than_sqs_holds_any_message_runs_once(tmp_path: Path, workers: int) -> None:
     """Its worker goes on under a fresh copy; others that see the copy first leave it to that one."""
     world = Wide(tmp_path, 1, slots=2)
@@ -230,6 +237,7 @@ def test_a_job_longer_than_sqs_holds_any_message_runs_once(tmp_path: Path, worke
 
 
 @pytest.mark.usefixtures("bound_hold")
+@pytest.mark.fault("twelve-hours")
 def test_a_copy_whose_holder_is_gone_is_run_by_another(tmp_path: Path) -> None:
     world = Wide(tmp_path, 1)
     first = world.queues.held[0]
@@ -240,6 +248,7 @@ def test_a_copy_whose_holder_is_gone_is_run_by_another(tmp_path: Path) -> None:
     assert world.objects.held[LAYOUT.result(EVAL, world.jobs[0])]
 
 
+@pytest.mark.fault("lease-lapses")
 def test_a_message_that_comes_again_while_its_job_runs_here_starts_nothing(tmp_path: Path) -> None:
     """The lease lapsed, and this worker has free slots: it holds the job again instead of running it twice."""
     world = Wide(tmp_path, 1, slots=3)
@@ -253,6 +262,7 @@ def test_a_message_that_comes_again_while_its_job_runs_here_starts_nothing(tmp_p
     assert world.queues.held == [], "and it is the message that came again which is deleted"
 
 
+@pytest.mark.fault("lease-lapses")
 def test_two_messages_of_a_job_that_come_together_run_it_once(tmp_path: Path) -> None:
     """SQS took a message twice, as after a lost answer. Both are held, so that neither comes again."""
     world = Wide(tmp_path, 1, slots=3)
@@ -264,6 +274,7 @@ def test_two_messages_of_a_job_that_come_together_run_it_once(tmp_path: Path) ->
     assert world.queues.held == []
 
 
+@pytest.mark.fault("given-back")
 def test_a_job_of_two_messages_that_is_given_back_was_in_no_death(tmp_path: Path) -> None:
     """However long it ran, and by one message."""
     world = Wide(tmp_path, 1, slots=3)
@@ -299,6 +310,7 @@ def closed_log() -> bytes:
     return content.getvalue()
 
 
+@pytest.mark.fault("partial-log")
 def test_what_there_was_of_a_log_is_kept_after_the_job_went_back(tmp_path: Path) -> None:
     world = Wide(tmp_path, 1)
     world.writes = closed_log()
@@ -313,6 +325,7 @@ def test_what_there_was_of_a_log_is_kept_after_the_job_went_back(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.fault("partial-log")
 def test_a_runner_that_is_told_to_end_has_some_seconds_to_close_its_log(tmp_path: Path) -> None:
     """Inspect writes the samples that are done as it unwinds; one that doesn't is not waited for much longer."""
     world = Wide(tmp_path, 2)
@@ -330,6 +343,7 @@ def test_a_runner_that_is_told_to_end_has_some_seconds_to_close_its_log(tmp_path
     assert 13 <= world.time.now <= 17
 
 
+@pytest.mark.fault("partial-log")
 def test_a_log_of_a_runner_that_died_is_kept_too_and_its_failure_counts(tmp_path: Path) -> None:
     world = Wide(tmp_path, 1)
     world.writes = b"PK begun"
@@ -342,6 +356,7 @@ def test_a_log_of_a_runner_that_died_is_kept_too_and_its_failure_counts(tmp_path
     assert world.results() == world.jobs
 
 
+@pytest.mark.fault("partial-log")
 def test_no_more_is_kept_of_a_log_than_is_bearable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bootstrap.partial.MOST_BYTES", 4)
     assert MOST_BYTES > 4
@@ -353,6 +368,7 @@ def test_no_more_is_kept_of_a_log_than_is_bearable(tmp_path: Path, monkeypatch: 
     assert any("is not kept" in line for line in world.said)
 
 
+@pytest.mark.fault("partial-log")
 def test_a_partial_log_that_cannot_be_read_costs_nothing_else(tmp_path: Path) -> None:
     """Nor does what is no log: a link that jobs' code put there, or a pipe."""
     world = Wide(tmp_path / "jobs", 1)
@@ -369,6 +385,7 @@ def test_a_partial_log_that_cannot_be_read_costs_nothing_else(tmp_path: Path) ->
     assert _log_in(tmp_path) is None
 
 
+@pytest.mark.fault("partial-log")
 def test_a_bucket_that_refuses_a_partial_log_costs_nothing_else(tmp_path: Path) -> None:
     world = Wide(tmp_path, 1)
     world.writes = closed_log()

@@ -103,6 +103,7 @@ def test_two_at_once_build_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(20)
+@pytest.mark.fault("hang")
 def test_a_builder_that_hangs_is_named_to_whoever_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment_module, "LOCKED_S", 0.05)
     spec = EnvironmentSpec(python="3.11", lock="")

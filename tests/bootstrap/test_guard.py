@@ -62,6 +62,7 @@ ILL_DISK, ILL_INODES, ILL_MEMORY = ("disk", "/d"), ("inodes", "/d"), ("memory", 
         pytest.param(disk(1, inodes=(1, 1000)), (), ["disk", "inodes"], id="two at a time"),
     ],
 )
+@pytest.mark.fault("host-bad")
 def test_what_is_wrong_with_a_host(reading: Reading, before: Sequence[tuple[str, str]], kinds: list[str]) -> None:
     assert [one.kind for one in ailments(reading, before)] == kinds
 
@@ -98,6 +99,7 @@ FULL = Ailment("disk", "/d", "full")
         ),
     ],
 )
+@pytest.mark.fault("host-bad")
 def test_what_the_looks_call_for(looks: list[tuple[float, bool]], steps: list[str]) -> None:
     health, seen = Health(), []
     for at, bad in looks:
@@ -106,6 +108,7 @@ def test_what_the_looks_call_for(looks: list[tuple[float, bool]], steps: list[st
     assert seen == [Step[name] for name in steps]
 
 
+@pytest.mark.fault("host-stays-bad")
 def test_there_is_advice_for_each_ailment() -> None:
     for kind in ("disk", "inodes", "memory", "engine", "silent"):
         assert advice([Ailment(kind, "", "")]).startswith("If it happens again, ")
@@ -145,6 +148,7 @@ class Host:
         return [dict(event.detail) for event in self.world.queues.events if event.kind == "host"]
 
 
+@pytest.mark.fault("host-bad")
 def test_a_full_disk_stops_the_intake_and_room_lets_it_go_on(tmp_path: Path) -> None:
     world = World(tmp_path, 40, slots=2)
     host = Host(world)
@@ -166,6 +170,7 @@ def test_a_full_disk_stops_the_intake_and_room_lets_it_go_on(tmp_path: Path) -> 
     assert any("well again" in line for line in world.said)
 
 
+@pytest.mark.fault("host-stays-bad")
 def test_a_host_that_stays_bad_gives_its_jobs_back_and_ends(tmp_path: Path) -> None:
     world = World(tmp_path, 4, slots=2)
     host = Host(world)
@@ -180,6 +185,7 @@ def test_a_host_that_stays_bad_gives_its_jobs_back_and_ends(tmp_path: Path) -> N
     assert "journalctl" in host.guard.advice
 
 
+@pytest.mark.fault("host-bad")
 def test_low_memory_takes_slots_and_gives_nothing_back_at_first(tmp_path: Path) -> None:
     world = World(tmp_path, 30, slots=8)
     host = Host(world)

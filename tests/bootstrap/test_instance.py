@@ -142,6 +142,7 @@ class Heard:
         pytest.param(ValueError("a bug"), "failed", False, id="a bug"),
     ],
 )
+@pytest.mark.fault("host-stays-bad")
 def test_the_last_event_says_in_a_word_why_it_ended(
     monkeypatch: pytest.MonkeyPatch, error: BaseException, reason: str, failed: bool
 ) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import anyio
+import pytest
 
 from bootstrap.clockwork import Clockwork, real_clockwork
 from bootstrap.lease import LEAVE_SECONDS, Lease
@@ -98,6 +99,7 @@ def test_a_lease_is_renewed_each_quarter_for_its_whole_length() -> None:
     assert not lease.lost
 
 
+@pytest.mark.fault("lease-lapses")
 def test_a_renewal_that_is_refused_is_tried_again_a_quarter_later_and_told() -> None:
     lease, waits, said = kept(Queue(BUSY, None))
     assert len(waits) == 3
@@ -105,6 +107,7 @@ def test_a_renewal_that_is_refused_is_tried_again_a_quarter_later_and_told() -> 
     assert "RequestThrottled" in said[0]
 
 
+@pytest.mark.fault("lease-lapses")
 def test_a_lost_lease_is_not_renewed_any_more() -> None:
     queue = Queue(None, LOST, None)
     lease, _, _ = kept(queue)
@@ -112,6 +115,7 @@ def test_a_lost_lease_is_not_renewed_any_more() -> None:
     assert len(queue.asked) == 2
 
 
+@pytest.mark.fault("given-back")
 def test_a_job_goes_back_as_a_copy_that_nobody_has_counted_even_while_all_is_being_cancelled() -> None:
     """What SQS has counted of the message itself were deaths; they go along."""
     queue = Queue()
@@ -128,6 +132,7 @@ def test_a_job_goes_back_as_a_copy_that_nobody_has_counted_even_while_all_is_bei
     assert queue.asked == []
 
 
+@pytest.mark.fault("given-back")
 def test_a_job_whose_copy_cannot_be_sent_goes_back_as_it_is() -> None:
     queue = Queue()
     queue.refuses = BUSY
@@ -165,6 +170,7 @@ def test_what_is_done_or_lost_is_not_given_back() -> None:
     assert (queue.sent, queue.asked) == ([], []), "whoever has it goes on"
 
 
+@pytest.mark.fault("lease-lapses")
 def test_a_message_that_is_another_s_by_now_is_lost_and_no_error() -> None:
     assert with_lease(lambda lease: lease.done(), Queue()).lost
 
@@ -184,6 +190,7 @@ def test_before_the_12_hours_are_over_a_copy_takes_the_message_s_place() -> None
     assert waits
 
 
+@pytest.mark.fault("twelve-hours")
 def test_a_copy_that_cannot_be_sent_is_tried_again_while_the_message_is_still_hidden() -> None:
     queue = Queue(*[None] * 60)
     queue.refuses = BUSY
@@ -192,6 +199,7 @@ def test_a_copy_that_cannot_be_sent_is_tried_again_while_the_message_is_still_hi
     assert len(said) >= 2
 
 
+@pytest.mark.fault("lease-lapses")
 def test_a_lease_that_was_lost_is_held_again_by_the_message_that_comes() -> None:
     async def again(lease: Lease) -> None:
         lease.lost = True
@@ -204,6 +212,7 @@ def test_a_lease_that_was_lost_is_held_again_by_the_message_that_comes() -> None
     assert queue.sent[0][0].deaths == 3
 
 
+@pytest.mark.fault("twelve-hours")
 def test_a_copy_that_comes_before_its_message_is_deleted_is_held() -> None:
     """This worker polls all the while: it may see the copy at once."""
     leases: list[Lease] = []

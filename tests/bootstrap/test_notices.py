@@ -74,6 +74,7 @@ def test_what_the_service_says_is_read_as_aws_writes_it(said: dict[str, str], no
         pytest.param(5, [6], -3, False, id="no time is left"),
     ],
 )
+@pytest.mark.fault("spot-notice")
 def test_a_job_fits_if_it_is_more_likely_done_than_not(
     elapsed: float, durations: Sequence[float], left: float, does: bool
 ) -> None:
@@ -90,6 +91,7 @@ def test_a_job_fits_if_it_is_more_likely_done_than_not(
         pytest.param(1, [], False, id="nor here"),
     ],
 )
+@pytest.mark.fault("rebalance")
 def test_a_recommendation_is_heeded_where_a_notice_would_come_too_late(
     fleet_size: int, durations: Sequence[Sequence[float]], does: bool
 ) -> None:
@@ -125,6 +127,7 @@ class Announced:
         self.world.at(at, lambda: self.said.update({path: text}))
 
 
+@pytest.mark.fault("spot-notice")
 def test_a_spot_notice_ends_the_work_in_time_and_what_does_not_fit_is_back_within_seconds(tmp_path: Path) -> None:
     """Jobs of 40 s and of 500 s; the notice comes at 60 s, and the end at 120 s."""
     there = Announced(tmp_path, 12)
@@ -147,6 +150,7 @@ def test_a_spot_notice_ends_the_work_in_time_and_what_does_not_fit_is_back_withi
     assert world.workers[0].why == "EC2 takes this instance back (terminate at 2026-01-01T12:02:00Z)"
 
 
+@pytest.mark.fault("spot-notice")
 def test_a_job_that_was_thought_to_fit_is_given_back_before_the_end(tmp_path: Path) -> None:
     there = Announced(tmp_path, 8)
     world = there.world
@@ -159,6 +163,7 @@ def test_a_job_that_was_thought_to_fit_is_given_back_before_the_end(tmp_path: Pa
     assert world.time.now == 120 - MARGIN_SECONDS
 
 
+@pytest.mark.fault("rebalance")
 def test_a_recommendation_lets_what_runs_finish_within_its_time(tmp_path: Path) -> None:
     there = Announced(tmp_path, 12)
     world = there.world
@@ -172,6 +177,7 @@ def test_a_recommendation_lets_what_runs_finish_within_its_time(tmp_path: Path) 
     assert any("EC2 recommended to replace this instance at 2026-01-01T11:59:00Z" in line for line in world.said)
 
 
+@pytest.mark.fault("rebalance")
 def test_a_notice_after_a_recommendation_ends_what_was_let_finish(tmp_path: Path) -> None:
     there = Announced(tmp_path, 12)
     world = there.world
@@ -185,6 +191,7 @@ def test_a_notice_after_a_recommendation_ends_what_was_let_finish(tmp_path: Path
     assert "terminate at" in world.workers[0].why
 
 
+@pytest.mark.fault("rebalance")
 def test_an_only_instance_goes_on_for_a_recommendation_and_says_so_once(tmp_path: Path) -> None:
     there = Announced(tmp_path, 12, fleet_size=1)
     world = there.world

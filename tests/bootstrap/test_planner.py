@@ -95,6 +95,7 @@ def test_a_model_more_changes_no_other_eval(environment: JobEnvironment, tmp_pat
     assert one.eval_config["sample_shuffle"] == header(alone).config.sample_shuffle
 
 
+@pytest.mark.fault("request-refused")
 def test_what_the_job_environment_refuses_comes_back_as_its_own_error(
     environment: JobEnvironment, tmp_path: Path
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_process_that_ends_without_an_answer_is_told_with_its_last_words(
 
 
 @pytest.mark.timeout(30)
+@pytest.mark.fault("hang")
 def test_a_task_that_hangs_while_it_is_planned_is_ended_with_its_last_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def test_what_is_appended_follows_what_is_there(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == b"one two"
 
 
+@pytest.mark.fault("planted-link")
 def test_a_link_in_a_files_place_leads_nowhere(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("mine")
@@ -56,6 +57,7 @@ def test_a_link_in_a_files_place_leads_nowhere(tmp_path: Path) -> None:
     assert not (tmp_path / "a").is_symlink()
 
 
+@pytest.mark.fault("planted-link")
 def test_a_link_in_a_folders_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real" / "inner").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "real")

@@ -155,6 +155,7 @@ def an_hour_of_jobs(engine: Engine) -> None:
     engine.now += HOUR
 
 
+@pytest.mark.fault("host-bad")
 def test_room_is_made_of_what_is_old_and_nothing_else() -> None:
     engine = Engine()
     an_hour_of_jobs(engine)
@@ -178,6 +179,7 @@ def test_a_round_that_takes_long_begins_no_further_removal() -> None:
     assert "pulled" in engine.images
 
 
+@pytest.mark.fault("host-bad")
 def test_what_is_not_known_is_not_removed() -> None:
     """An engine that never said which images it had before."""
     engine = Engine(down=True)

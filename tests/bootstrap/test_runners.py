@@ -125,6 +125,7 @@ def test_a_pool_of_runners_does_all_kinds_of_jobs(
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
+@pytest.mark.fault("planted-link")
 def test_where_runners_are_another_users_their_logs_lie_where_only_root_puts_files(tmp_path: Path) -> None:
     """Root opens a log for each runner, also after code of that user ran: it could put a link there."""
     environment = JobEnvironment(
@@ -145,6 +146,7 @@ def test_where_runners_are_another_users_their_logs_lie_where_only_root_puts_fil
 
 
 @pytest.mark.timeout(60)
+@pytest.mark.fault("hang")
 def test_imports_that_hang_end_as_a_dead_runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module of the user's may wait for a network for ever: zygote and runner alike."""
     monkeypatch.setattr(zygote, "WARM_S", 0.2)
@@ -183,6 +185,7 @@ def test_a_runner_that_cannot_start_says_why(tmp_path: Path) -> None:
     in_pool(environment, tmp_path, work)
 
 
+@pytest.mark.fault("job-fails")
 def test_a_killed_runner_is_told_and_replaced(
     environment: JobEnvironment, manifests: dict[str, EvalManifest], tmp_path: Path
 ) -> None:

@@ -66,6 +66,7 @@ def tried(parameters: FakeParameters, into: Secrets) -> list[str]:
     raise AssertionError("the retries were used up before the time was")
 
 
+@pytest.mark.fault("secret-late")
 def test_the_fetch_waits_for_the_write_and_logs_the_last_error_once_a_minute() -> None:
     secrets = Secrets()
     said = tried(FakeParameters(written_at=150), secrets)
@@ -78,6 +79,7 @@ def test_the_fetch_waits_for_the_write_and_logs_the_last_error_once_a_minute() -
     assert LOG_EVERY == 60
 
 
+@pytest.mark.fault("secret-late")
 def test_after_fifteen_minutes_the_error_names_the_parameter_and_the_likely_causes() -> None:
     with pytest.raises(SecretsNeverCame) as caught:
         tried(FakeParameters(written_at=10_000), Secrets())
@@ -89,6 +91,7 @@ def test_after_fifteen_minutes_the_error_names_the_parameter_and_the_likely_caus
     assert "ParameterNotFound: not there at 900" in text
 
 
+@pytest.mark.fault("secret-late")
 def test_the_retries_last_longer_than_the_patience_even_at_the_shortest_delays() -> None:
     delays = [RETRY_DELAYS[min(n, len(RETRY_DELAYS) - 1)] for n in range(RETRIES)]
     assert sum(delays) * (1 - JITTER) > PATIENCE
@@ -106,6 +109,7 @@ def test_an_ssm_that_is_busy_or_away_is_asked_again(kind: type[AwsRefused]) -> N
         tried(FakeParameters(written_at=0, refusal=refusal), Secrets())
 
 
+@pytest.mark.fault("secret-late")
 def test_any_other_error_is_for_good_and_comes_through() -> None:
     refusal = AwsRefused(service="ssm", operation="GetParameter", code="InvalidKeyId", target=NAME, why="no such key")
     with pytest.raises(AwsRefused, match="InvalidKeyId"):

@@ -144,6 +144,7 @@ def test_many_come_and_go_and_each_has_them_while_it_is_there(environment: JobEn
 
 
 @pytest.mark.parametrize("name", ["values.turn", "values.users", ".values-turn", ".values-users"])
+@pytest.mark.fault("planted-link")
 def test_a_link_in_the_jobs_own_folder_leads_nobody_elsewhere(environment: JobEnvironment, name: str) -> None:
     """On an instance, root comes and goes there after the worker user's code ran."""
     victim = environment.folder.parent / "victim"
@@ -153,6 +154,7 @@ def test_a_link_in_the_jobs_own_folder_leads_nobody_elsewhere(environment: JobEn
     assert not victim.exists()
 
 
+@pytest.mark.fault("planted-link")
 def test_the_folder_of_settings_turned_into_a_link_leads_nobody_elsewhere(environment: JobEnvironment) -> None:
     elsewhere = environment.folder / "elsewhere"
     elsewhere.mkdir()
@@ -168,6 +170,7 @@ def test_the_folder_of_settings_turned_into_a_link_leads_nobody_elsewhere(enviro
 
 
 @pytest.mark.timeout(20)
+@pytest.mark.fault("planted-link")
 def test_a_link_or_a_pipe_where_values_go_is_replaced_and_not_read(environment: JobEnvironment) -> None:
     place = environment.working_folder / FOLDER
     victim = environment.folder / "victim"

@@ -55,6 +55,7 @@ def test_shares_leave_no_job_for_which_there_is_a_slot(jobs: int, fleet_size: in
     assert taken == min(jobs, 10 * fleet_size)
 
 
+@pytest.mark.fault("rate-limit")
 def test_a_burst_of_rate_limits_halves_once_a_minute() -> None:
     slots = Slots(most=32, now=32)
     for at in (0.0, 1.0, 59.9):
@@ -63,6 +64,7 @@ def test_a_burst_of_rate_limits_halves_once_a_minute() -> None:
     assert slots.after_rate_limit(HALVE_EVERY).now == 8
 
 
+@pytest.mark.fault("rate-limit")
 def test_clean_jobs_win_back_one_slot_each_up_to_the_most() -> None:
     slots = Slots(most=6, now=4)
     seen = []
@@ -94,6 +96,7 @@ def test_running_jobs_outlive_a_halving() -> None:
     most=st.integers(1, 64),
     steps=st.lists(st.one_of(st.none(), st.floats(0, 100, allow_nan=False)), max_size=50),
 )
+@pytest.mark.fault("rate-limit")
 def test_slots_stay_within_one_and_the_most_and_halvings_keep_their_distance(
     most: int, steps: list[float | None]
 ) -> None:

@@ -9,6 +9,7 @@ from bootstrap import uv
 from bootstrap.uv import TIMED_OUT, decisive_line, run_uv
 
 
+@pytest.mark.fault("hang")
 def test_a_uv_that_hangs_is_ended_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "uv"
     program.write_text("#!/bin/sh\nexec sleep 60\n")

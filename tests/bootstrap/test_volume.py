@@ -156,6 +156,7 @@ def test_no_clear_answer_of_blkid_means_no_new_file_system(blkid: int, tmp_path:
 
 
 @pytest.mark.timeout(30)
+@pytest.mark.fault("hang")
 def test_a_command_that_hangs_is_ended_and_the_volume_is_unfit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(volume, "LONGEST_SECONDS", 0.1)
     machine = Machine(content="ext4", attached_to=ME)

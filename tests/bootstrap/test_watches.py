@@ -25,6 +25,7 @@ def watched(folder: Path, *, needs_docker: bool) -> tuple[World, Watches]:
     return world, watches
 
 
+@pytest.mark.fault("host-stays-bad")
 def test_a_host_without_the_engine_that_jobs_need_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     world, watches = watched(tmp_path, needs_docker=True)

@@ -66,6 +66,7 @@ def test_job_done_says_what_the_progress_needs(tmp_path: Path) -> None:
     assert event.detail == {"seconds": 1.0, "samples": 2, "errors": 1, "tokens": 7}
 
 
+@pytest.mark.fault("duplicate-delivery")
 def test_a_job_that_has_a_result_is_acknowledged_without_running(tmp_path: Path) -> None:
     world = World(tmp_path, 2)
     world.objects.held[LAYOUT.result(EVAL, world.jobs[0])] = b"another's"
@@ -82,6 +83,7 @@ def test_a_job_longer_than_its_lease_stays_with_its_worker(tmp_path: Path) -> No
     assert world.ran == world.jobs
 
 
+@pytest.mark.fault("lease-lapses")
 def test_two_failed_renewals_lose_no_lease(tmp_path: Path) -> None:
     """The lease is renewed each quarter, so the third try is still in time."""
     world = World(tmp_path, 1)
@@ -101,6 +103,7 @@ def test_two_failed_renewals_lose_no_lease(tmp_path: Path) -> None:
     assert world.ran == world.jobs
 
 
+@pytest.mark.fault("lease-lapses", "duplicate-delivery")
 def test_a_lost_lease_wastes_nothing_the_first_result_stays(tmp_path: Path) -> None:
     world = World(tmp_path, 2, slots=1)
     job, other = world.jobs
@@ -113,6 +116,7 @@ def test_a_lost_lease_wastes_nothing_the_first_result_stays(tmp_path: Path) -> N
     assert any("has a result already" in line for line in world.said)
 
 
+@pytest.mark.fault("job-fails")
 def test_a_failed_job_is_recorded_and_comes_back_with_its_count(tmp_path: Path) -> None:
     world = World(tmp_path, 1)
     world.scripts[world.jobs[0]] = Script(crashes=[crash("ConnectError")])
@@ -125,6 +129,7 @@ def test_a_failed_job_is_recorded_and_comes_back_with_its_count(tmp_path: Path) 
     assert started == [0, 1]
 
 
+@pytest.mark.fault("job-fails")
 def test_a_job_that_keeps_failing_is_given_up_and_its_message_goes(tmp_path: Path) -> None:
     world = World(tmp_path, 1)
     world.scripts[world.jobs[0]] = Script(crashes=[crash("ConnectError") for _ in range(9)])
@@ -140,6 +145,7 @@ def test_a_job_that_keeps_failing_is_given_up_and_its_message_goes(tmp_path: Pat
     ]
 
 
+@pytest.mark.fault("job-fails")
 def test_a_kind_that_no_second_try_can_mend_is_final_at_once(tmp_path: Path) -> None:
     world = World(tmp_path, 1)
     world.scripts[world.jobs[0]] = Script(crashes=[crash("SampleChanged")])
@@ -148,6 +154,7 @@ def test_a_kind_that_no_second_try_can_mend_is_final_at_once(tmp_path: Path) -> 
     assert JobFailure.read(world.objects.held[LAYOUT.failure(EVAL, world.jobs[0], 1)]).final
 
 
+@pytest.mark.fault("job-fails")
 def test_one_failing_job_leaves_the_others_alone(tmp_path: Path) -> None:
     world = World(tmp_path, 12)
     world.scripts[world.jobs[5]] = Script(crashes=[crash("SampleChanged")])
@@ -166,6 +173,7 @@ def test_rate_limits_halve_the_slots_once_and_are_told(tmp_path: Path) -> None:
     assert told[-1].detail == {"times": 3, "slots": 4}
 
 
+@pytest.mark.fault("rate-limit")
 def test_a_job_that_fails_by_a_rate_limit_halves_the_slots_too(tmp_path: Path) -> None:
     world = World(tmp_path, 1, slots=8)
     world.scripts[world.jobs[0]] = Script(crashes=[crash("RateLimitError")])
@@ -173,6 +181,7 @@ def test_a_job_that_fails_by_a_rate_limit_halves_the_slots_too(tmp_path: Path) -
     assert world.workers[0].slots.now == 5, "halved by the failure, one more for the clean second try"
 
 
+@pytest.mark.fault("given-back")
 def test_a_stopped_worker_gives_its_jobs_back_at_once(tmp_path: Path) -> None:
     world = World(tmp_path, 10, slots=4)
     for job in world.jobs:
@@ -229,6 +238,7 @@ def test_a_message_that_means_nothing_here_is_dropped_and_told(tmp_path: Path) -
     assert "has no job 999999-00000000" in whys[1]
 
 
+@pytest.mark.fault("given-back")
 def test_a_store_that_does_not_answer_gives_the_job_back_and_counts_no_attempt(tmp_path: Path) -> None:
     world = World(tmp_path, 1)
     world.objects.refuse["put_new"] = refusal(Throttled, "SlowDown")

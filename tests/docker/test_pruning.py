@@ -76,6 +76,7 @@ def mine(docker: Engine) -> Iterator[Mine]:
         docker.docker("image", "rm", "--force", *found.images())
 
 
+@pytest.mark.fault("host-bad")
 def test_what_is_old_goes_and_what_a_job_has_stays(mine: Mine) -> None:
     tag = uuid.uuid4().hex[:8]
     baked = mine.image(mine.container("before", "true"), f"baked:{tag}")

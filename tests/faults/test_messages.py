@@ -60,6 +60,7 @@ def with_lease(queues: Queues, url: str, message: Message, act: Callable[[Lease]
     anyio.run(main)
 
 
+@pytest.mark.fault("given-back")
 def test_a_job_that_is_given_back_again_and_again_has_been_in_no_death(queues: Queues, work: str) -> None:
     """SQS counts each time that a message is taken; so it is another message that comes back."""
     for _ in range(4):
@@ -69,6 +70,7 @@ def test_a_job_that_is_given_back_again_and_again_has_been_in_no_death(queues: Q
     assert queues.depth(work).total == 1
 
 
+@pytest.mark.fault("poison-job")
 def test_a_worker_s_death_is_what_sqs_has_counted(queues: Queues, work: str) -> None:
     """Its lease lapses: the same message comes again. What was counted goes along when the job is given back later."""
     queues.extend(work, taken(queues, work).receipt, 0)
@@ -78,6 +80,7 @@ def test_a_worker_s_death_is_what_sqs_has_counted(queues: Queues, work: str) -> 
     assert JobMessage.read(taken(queues, work).body).deaths == 1
 
 
+@pytest.mark.fault("twelve-hours")
 def test_a_job_goes_on_under_a_copy_that_its_worker_takes_over(queues: Queues, work: str) -> None:
     async def through(lease: Lease) -> None:
         await lease._replace()
@@ -110,6 +113,7 @@ def put_aside(site: Site, queues: RunQueues, *jobs: JobMessage | str) -> None:
             site.queues.release(queues.work, message.receipt)
 
 
+@pytest.mark.fault("dead-letter")
 def test_a_job_whose_message_sqs_put_aside_fails_for_good_and_says_so(site: Site, unique: str) -> None:
     """Those that have ended meanwhile, and what means nothing here, are told and dropped. No message is left."""
     queues = create_queues(site, unique, tags={}, lease_seconds=60, made=lambda url: None)

@@ -72,6 +72,7 @@ def started(cloud: CloudUnderTest) -> Iterator[Callable[..., subprocess.Popen[st
         command.communicate()
 
 
+@pytest.mark.fault("controller-killed", "leftovers", "reaper-meets-the-living")
 def test_what_a_killed_controller_left_is_reaped_and_a_live_run_goes_on(
     cloud: CloudUnderTest, started: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ def keys(cloud: CloudUnderTest, kind: str) -> set[str]:
     return {entry["Key"] for page in pages for entry in page.get("Contents", []) if f"/{kind}/" in entry["Key"]}
 
 
+@pytest.mark.fault("spot-notice")
 def test_an_interrupted_instance_gives_its_jobs_back_and_is_replaced(cloud: CloudUnderTest, tmp_path: Path) -> None:
     """Fault: a spot notice to the only instance, amid its jobs. Every sample is there once, and no attempt was counted."""
     done_before, failures_before = keys(cloud, "jobs"), keys(cloud, "failures")

@@ -28,6 +28,7 @@ def shifting():
 """A task whose samples are others in each process: no attempt of a job can do those that were planned."""
 
 
+@pytest.mark.fault("failing-jobs")
 def test_a_run_whose_every_job_fails_ends_with_the_top_errors(cloud: CloudUnderTest, tmp_path: Path) -> None:
     """Fault: every job fails for good. The run says so, and its log names each job's reason."""
     source = made(tmp_path / "source", {"tasks.py": SHIFTING})
@@ -56,6 +57,7 @@ def test_a_run_whose_every_job_fails_ends_with_the_top_errors(cloud: CloudUnderT
     assert "Traceback" in failure["log"]
 
 
+@pytest.mark.fault("login-ends")
 def test_a_login_that_expires_midway_ends_the_run_and_the_same_request_finishes(
     cloud: CloudUnderTest, tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ def ours(held: tuple[Path, int]) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.fault("hang")
 def test_a_holder_that_hangs_is_named_after_so_long(held: tuple[Path, int], ours: int, shared: bool) -> None:
     clock = Clock()
     with pytest.raises(FileLocked) as refused:
@@ -81,6 +82,7 @@ def test_a_lock_goes_with_its_block(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.fault("planted-link")
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "a.lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="symbolic"), locked(tmp_path / "a.lock", seconds=0):

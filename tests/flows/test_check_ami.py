@@ -107,6 +107,7 @@ CHANGES = (
 
 
 @pytest.mark.parametrize(("ami", "error", "why"), [row[1:] for row in UNFIT], ids=[row[0] for row in UNFIT])
+@pytest.mark.fault("ami-unfit")
 def test_an_image_that_cannot_be_launched_is_refused_by_looks_alone(
     host: Host,
     kit: FaultKit,

@@ -113,6 +113,7 @@ def test_a_plugin_finds_its_settings_values_and_the_keys_also_where_the_metrics_
     assert files(environment) == {}
 
 
+@pytest.mark.fault("collect-by-hand")
 def test_who_collects_by_hand_has_but_their_own_environment(merging: Merging) -> None:
     with having(SECRETS):
         pass
@@ -124,6 +125,7 @@ def test_who_collects_by_hand_has_but_their_own_environment(merging: Merging) ->
     assert merging.variables == dict(os.environ)
 
 
+@pytest.mark.fault("collect-by-hand")
 def test_a_run_without_secrets_lacks_nothing_when_it_collects(merging: Merging) -> None:
     with having(RunSecrets()):
         assert merge_an_eval().endswith(": as the test wants it")

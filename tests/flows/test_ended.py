@@ -70,6 +70,7 @@ def prefect_says(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return said
 
 
+@pytest.mark.fault("cancelled")
 def test_a_run_that_was_cancelled_while_it_collected_ends_as_cancelled(prefect_says: dict[str, Any]) -> None:
     """Prefect refuses any other end of a run that is Cancelling."""
     prefect_says["cancelled"] = True
@@ -85,6 +86,7 @@ def test_a_run_that_nobody_cancelled_ends_as_it_ended(prefect_says: dict[str, An
     assert as_asked(came) is came
 
 
+@pytest.mark.fault("cancelled")
 def test_a_run_that_fails_when_it_was_cancelled_is_cancelled_and_says_of_what(
     prefect_says: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

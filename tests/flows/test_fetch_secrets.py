@@ -27,6 +27,7 @@ FACTS = {"service": "ssm", "operation": "GetParameter", "code": "SomeCode", "tar
         (ValueError("a bug"), False),
     ],
 )
+@pytest.mark.fault("secret-late")
 def test_only_what_time_mends_is_tried_again(error: Exception, again: bool) -> None:
     state = State[Any](type=StateType.FAILED, data=error)
     condition = fetch_secrets.retry_condition_fn
@@ -45,6 +46,7 @@ def test_only_what_time_mends_is_tried_again(error: Exception, again: bool) -> N
         (ValueError("a bug"), False),
     ],
 )
+@pytest.mark.fault("secret-late")
 def test_values_of_a_setting_are_asked_for_again_while_their_tag_may_lag(error: Exception, again: bool) -> None:
     state = State[Any](type=StateType.FAILED, data=error)
     condition = fetch_setting_values.retry_condition_fn

@@ -246,6 +246,7 @@ def test_a_worker_waits_for_its_secrets_then_runs_every_job(room: Room, shared_c
     assert processes_of(room.run) == []
 
 
+@pytest.mark.fault("partial-log")
 def test_a_worker_that_is_told_to_stop_gives_its_jobs_back_and_is_crashed(room: Room, tmp_path: Path) -> None:
     """What Inspect had of them is kept, as logs that it closed itself."""
     order, manifest = room.order("slow")
@@ -275,6 +276,7 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick_retries")
+@pytest.mark.fault("secret-late")
 def test_a_parameter_that_holds_something_else_fails_the_run_at_once(room: Room) -> None:
     order, _ = room.order("plain", secrets=True, eval_config={"limit": 1})
     room.aws.ssm.put_parameter(
@@ -301,6 +303,7 @@ def test_a_damaged_source_fails_the_run_before_any_job_is_taken(
     assert room.queues.depth(room.work).waiting == len(manifest.jobs)
 
 
+@pytest.mark.fault("host-step-fails")
 def test_a_setting_that_only_this_instance_cant_sync_fails_the_run_with_the_folder_named(
     room: Room, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -340,6 +343,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+@pytest.mark.fault("host-step-fails")
 def test_each_failing_step_ends_the_run_with_what_failed_and_takes_no_job(
     room: Room, fault: Fault, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ def test_the_flow_shows_every_permission_that_a_run_needs(account: FleetAccount,
     assert {row["permission"]: row["without it"] for row in table}["ec2:RunInstances"] == "nothing works"
 
 
+@pytest.mark.fault("permission-missing")
 def test_a_missing_permission_fails_the_flow_after_the_table(
     account: FleetAccount, table: list[dict[str, str]], kit: FaultKit
 ) -> None:
@@ -83,6 +84,7 @@ def test_an_image_that_cannot_be_launched_leaves_the_rest_of_the_table(
     assert outcomes["ec2:RunInstances"] == "allowed"  # by IAM's simulation: no launch could be tried
 
 
+@pytest.mark.fault("permission-missing")
 def test_a_run_without_secrets_need_not_write_any(account: FleetAccount, kit: FaultKit) -> None:
     kit.fault("PutParameter", code="AccessDeniedException", times=None)
     call(room.check_permissions, account, Ec2Config(), secrets=False)

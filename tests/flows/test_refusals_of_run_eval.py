@@ -28,6 +28,7 @@ def a_request(**fields: Any) -> EvalRequest:
 
 
 @pytest.mark.parametrize("script", ["/no/such/setup.sh", "/"])
+@pytest.mark.fault("request-refused")
 def test_a_setup_script_that_is_none_ends_the_run_at_its_first_line(script: str) -> None:
     with pytest.raises(SetupScriptRefused):
         run_eval.fn(a_request(), Ec2Config(worker_setup=script))
@@ -64,6 +65,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Any:
     return start
 
 
+@pytest.mark.fault("request-refused")
 def test_a_run_that_needs_docker_without_a_login_is_refused(started: Any) -> None:
     with pytest.raises(RegistryLoginMissing):
         started({"OPENAI_API_KEY": "k"})
@@ -97,6 +99,7 @@ class Unbegun:
     def __exit__(self, *_: object) -> None: ...
 
 
+@pytest.mark.fault("ami-unfit")
 def test_an_image_that_cannot_be_launched_ends_the_run_before_anything_is_made(
     started: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +123,7 @@ def test_an_image_that_cannot_be_launched_ends_the_run_before_anything_is_made(
         run_eval.fn(a_request(), Ec2Config(auto_confirm=True))
 
 
+@pytest.mark.fault("request-refused")
 def test_a_table_of_prices_that_is_none_is_refused_before_anything_is_packed(tmp_path: Path) -> None:
     from bootstrap.run_plan import plan_run
     from fleet.evals.rates import RatesRefused

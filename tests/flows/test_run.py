@@ -5,12 +5,14 @@ import time
 from typing import Any, cast
 
 import httpx
+import pytest
 from prefect.logging import disable_run_logger
 
 from fleet.evals.progress import RunTally, snapshot
 from flows.run import Run, deaf_to_sigterm
 
 
+@pytest.mark.fault("end-without-prefect")
 def test_a_clean_up_is_not_disturbed_and_what_reminds_of_the_end_goes_on_after_it() -> None:
     """A timer whose signal is ignored is never started anew."""
     heard: list[float] = []
@@ -32,6 +34,7 @@ def test_a_clean_up_is_not_disturbed_and_what_reminds_of_the_end_goes_on_after_i
     assert signal.getsignal(signal.SIGTERM) is terminate
 
 
+@pytest.mark.fault("no-answer")
 def test_a_server_that_cannot_show_the_progress_ends_no_run() -> None:
     """An answer of 500, or a restart at the wrong moment, in the hours of a run."""
 

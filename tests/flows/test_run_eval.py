@@ -83,6 +83,7 @@ def test_the_same_request_runs_nothing_twice(cloud: CloudUnderTest, tmp_path: Pa
     assert "of-the-setting" not in cloud.logs(worker["id"])
 
 
+@pytest.mark.fault("cancelled")
 def test_a_run_cancelled_in_the_ui_ends_at_once(cloud: CloudUnderTest, tmp_path: Path) -> None:
     command = cloud.start(*a_run("-M", "latency=5", "--ec2-arg", "new_fleet=true", log_dir=tmp_path))
     until("two instances", lambda: len(cloud.living_instances()) == 2, seconds=90)

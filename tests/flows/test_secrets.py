@@ -61,6 +61,7 @@ def aws_edge(cloud: CloudUnderTest) -> Iterator[FaultKit]:
 
 
 @pytest.mark.long
+@pytest.mark.fault("secret-late")
 def test_a_secret_that_comes_late_is_waited_for_and_is_nowhere_afterwards(
     cloud: CloudUnderTest, aws_edge: FaultKit, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -118,6 +119,7 @@ def test_a_secret_that_comes_late_is_waited_for_and_is_nowhere_afterwards(
     assert "boot.log" in " ".join(everything.with_text(NAME))
 
 
+@pytest.mark.fault("secret-refused")
 def test_an_instance_whose_secret_is_refused_is_ended_and_named_and_the_other_goes_on(
     cloud: CloudUnderTest, aws_edge: FaultKit, tmp_path: Path
 ) -> None:
@@ -139,6 +141,7 @@ def test_an_instance_whose_secret_is_refused_is_ended_and_named_and_the_other_go
     assert "AccessDeniedException" in warning
 
 
+@pytest.mark.fault("secret-refused")
 def test_a_run_that_gets_no_secret_anywhere_ends_with_the_reason(
     cloud: CloudUnderTest, aws_edge: FaultKit, tmp_path: Path
 ) -> None:

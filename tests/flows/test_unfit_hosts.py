@@ -81,6 +81,7 @@ def unfit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudUnderTest]:
             yield cloud
 
 
+@pytest.mark.fault("host-step-fails")
 def test_an_unfit_host_says_what_is_wrong_keeps_its_log_and_is_gone(unfit: CloudUnderTest, tmp_path: Path) -> None:
     ssm, s3, sqs = (unfit.aws(service) for service in ("ssm", "s3", "sqs"))
     ssm.put_parameter(Name=USER_PARAMETER, Value="someone", Type="String")

@@ -50,6 +50,7 @@ def first_look(looks: Looks, clock: Clock, *, cancelled: bool = False) -> Any:
         return next(watching(cast("Watch", looks), lambda: cancelled, clock=clock, sleep=clock.sleep))
 
 
+@pytest.mark.fault("throttled", "no-answer")
 def test_bad_moments_of_aws_and_prefect_end_no_run() -> None:
     clock = Clock()
     assert first_look(Looks(refused(), httpx.ConnectError("no"), refused()), clock) == ("progress", "step")
@@ -70,6 +71,7 @@ def test_what_nobody_may_do_comes_through_at_once() -> None:
     assert clock.now == 0
 
 
+@pytest.mark.fault("login-ends")
 def test_a_login_that_has_ended_is_named_at_once_with_what_to_do() -> None:
     clock = Clock()
     with pytest.raises(LoginEnded, match=r"InternalError.*Renew the AWS credentials.*the same request goes on"):
@@ -77,6 +79,7 @@ def test_a_login_that_has_ended_is_named_at_once_with_what_to_do() -> None:
     assert clock.now == 0
 
 
+@pytest.mark.fault("no-answer")
 def test_a_subflow_is_begun_anew_while_prefect_does_not_answer() -> None:
     clock, failures = Clock(), [httpx.ConnectError("no"), httpx.ReadTimeout("late")]
 
@@ -101,6 +104,7 @@ def test_a_subflow_is_begun_anew_while_prefect_does_not_answer() -> None:
             patiently(always(ValueError("ours")), clock=clock, sleep=clock.sleep)
 
 
+@pytest.mark.fault("cancelled")
 def test_a_cancelled_run_is_not_looked_at_again() -> None:
     with pytest.raises(CancelledByPerson, match="results so far are kept"):
         first_look(Looks(), Clock(), cancelled=True)
@@ -204,6 +208,7 @@ def phases(monkeypatch: pytest.MonkeyPatch) -> list[WorkerPhase]:
     return said
 
 
+@pytest.mark.fault("stall")
 def test_a_stall_is_counted_from_the_first_ready_worker_and_from_each_finished_job(phases: list[WorkerPhase]) -> None:
     clock, site = Clock(), FakeSite([])
     watch = a_watch(site, "j1", "j2", limits=Limits(stall_hours=4), clock=clock)
@@ -225,6 +230,7 @@ def test_a_stall_is_counted_from_the_first_ready_worker_and_from_each_finished_j
     assert step.why.startswith("no job was finished for 4 hours")
 
 
+@pytest.mark.fault("limit-reached")
 def test_a_result_that_came_a_moment_before_a_stop_counts(phases: list[WorkerPhase]) -> None:
     """Listings are made now and then; a decision to end the run is not made by an old one."""
     clock, site = Clock(), FakeSite([])
@@ -237,6 +243,7 @@ def test_a_result_that_came_a_moment_before_a_stop_counts(phases: list[WorkerPha
     assert watch.look()[1] == GoOn()
 
 
+@pytest.mark.fault("no-workers")
 def test_the_last_word_of_a_worker_is_heard_before_the_run_is_given_up(phases: list[WorkerPhase]) -> None:
     """It may come between the look at the events and the look at the workers."""
 
@@ -254,6 +261,7 @@ def test_the_last_word_of_a_worker_is_heard_before_the_run_is_given_up(phases: l
     assert watch.look()[1] == TopUp(1)
 
 
+@pytest.mark.fault("dead-letter")
 def test_a_job_that_sqs_put_aside_ends_the_run_instead_of_keeping_it_open(
     phases: list[WorkerPhase], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -128,6 +128,7 @@ def test_a_person_who_declines_has_created_nothing(ui: PrefectUI, cloud: CloudUn
     assert cloud.workers_of(run) == []
 
 
+@pytest.mark.fault("cancelled")
 def test_a_run_cancelled_on_its_page_takes_its_instances_with_it(ui: PrefectUI, cloud: CloudUnderTest) -> None:
     slow = {**REQUEST, "models": [{"name": "scripted/chemist", "args": {"latency": 5}}]}
     run = start_in_form(ui, cloud, slow, APPROVED)

@@ -164,6 +164,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.fault("image-build-fails")
 def test_a_build_that_fails_says_why_and_leaves_nothing(row: Row, world: World, bake: Bake, kit: FaultKit) -> None:
     bake(row.bake)
     names, before = names_of(world), world.pointer()
@@ -189,6 +190,7 @@ def short(seconds: float) -> None:
     time.sleep(min(seconds, 0.1))
 
 
+@pytest.mark.fault("image-build-fails")
 def test_a_build_that_is_interrupted_leaves_nothing(
     world: World, bake: Bake, kit: FaultKit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +207,7 @@ def test_a_build_that_is_interrupted_leaves_nothing(
     assert world.left(names.id) == []
 
 
+@pytest.mark.fault("image-build-fails")
 def test_a_pointer_that_doesnt_move_is_told_and_the_image_goes(
     world: World, bake: Bake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,7 @@ def impatient(cloud: CloudUnderTest) -> Iterator[str]:
 
 
 @pytest.mark.cloud
+@pytest.mark.fault("controller-killed")
 def test_a_killed_run_is_crashed_and_a_completed_one_stays_completed(cloud: CloudUnderTest, tmp_path: Path) -> None:
     """Also where a heartbeat is counted after its end, so that Prefect takes the next one for missing."""
     (deployed,) = cloud.prefect("automations/filter", {"automations": {"name": {"any_": [heartbeat.NAME]}}})

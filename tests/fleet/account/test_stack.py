@@ -71,6 +71,7 @@ def test_a_stack_that_is_not_there_is_created_and_tells_what_it_makes() -> None:
     assert said == ["Bucket: create complete"]
 
 
+@pytest.mark.fault("stack-fails")
 def test_a_creation_that_fails_removes_itself_and_takes_in_a_bucket_that_an_earlier_stack_left() -> None:
     fake = FakeCloudFormation(changes=[ADD])
     stack_on(fake).plan(stack_on(fake).state(), {})
@@ -164,6 +165,7 @@ def test_a_name_on_which_somebody_else_went_on_stays() -> None:
     assert (done.sets, done.status) == ({}, "CREATE_IN_PROGRESS")
 
 
+@pytest.mark.fault("stack-fails")
 def test_a_failed_change_names_the_resource_that_failed_first() -> None:
     """Newest first, the events end with everything that was cancelled for it; those of the change before count no more."""
 
@@ -199,6 +201,7 @@ def test_a_failed_change_names_the_resource_that_failed_first() -> None:
         ("UPDATE_ROLLBACK_IN_PROGRESS", StackBusy, "wait until that is over"),
     ],
 )
+@pytest.mark.fault("stack-fails")
 def test_a_state_that_no_change_begins_from_says_what_helps(status: str, error: type[Exception], words: str) -> None:
     fake = there()
     fake.status = status

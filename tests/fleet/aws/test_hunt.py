@@ -58,6 +58,7 @@ def cancelled_at(step: str, ec2: FakeEc2, waiting: list[Member], *, how: str) ->
 
 @pytest.mark.parametrize("how", ["scope", "task"])
 @pytest.mark.parametrize("step", ["ask", "tag"])
+@pytest.mark.fault("launch-error")
 def test_a_hunt_that_is_cancelled_while_ec2_answers_hands_over_or_ends_what_it_launched(step: str, how: str) -> None:
     """A bare cancelled task loses what its thread returns; it must be gone all the same."""
     ec2, waiting = FakeEc2(unseen=1), members(3)
@@ -68,6 +69,7 @@ def test_a_hunt_that_is_cancelled_while_ec2_answers_hands_over_or_ends_what_it_l
 
 
 @pytest.mark.parametrize("step", ["ask", "tag"])
+@pytest.mark.fault("launch-error")
 def test_a_member_that_goes_while_its_instance_is_launched_loses_only_its_own(step: str) -> None:
     ec2, waiting = FakeEc2(), members(3)
     cancelled_at(step, ec2, waiting, how="member")
@@ -85,6 +87,7 @@ def test_nobody_is_left_who_waits_so_that_nothing_is_asked() -> None:
     assert ec2.asks == []
 
 
+@pytest.mark.fault("launch-error")
 def test_what_cannot_be_terminated_does_not_hide_why_the_launch_failed(caplog: pytest.LogCaptureFixture) -> None:
     class Stubborn(FakeEc2):
         def terminate(self, ids: Sequence[str]) -> frozenset[str]:
@@ -97,6 +100,7 @@ def test_what_cannot_be_terminated_does_not_hide_why_the_launch_failed(caplog: p
 
 
 @pytest.mark.parametrize("code", [SLOW, LOST, BAD])
+@pytest.mark.fault("launch-error")
 def test_ending_what_nobody_took_is_tried_again_when_ec2_is_busy_or_lacks_its_tags_yet(code: str) -> None:
     class Busy(FakeEc2):
         left = 2
@@ -112,6 +116,7 @@ def test_ending_what_nobody_took_is_tried_again_when_ec2_is_busy_or_lacks_its_ta
     nothing_else_is_left(ec2, waiting)
 
 
+@pytest.mark.fault("launch-error")
 def test_instances_of_a_lost_answer_that_ec2_describes_late_are_looked_for_again() -> None:
     ec2, waiting = FakeEc2([LOST], late=1), members(2)
     clock = hunt(ec2, waiting)
@@ -134,6 +139,7 @@ def test_a_place_of_a_fleet_that_ec2_failed_at_may_have_an_instance_all_the_same
 
 
 @pytest.mark.parametrize("step", ["find", "terminate", "close"])
+@pytest.mark.fault("launch-error")
 def test_a_bug_while_cleaning_up_keeps_nobody_waiting_and_no_other_step_from_its_turn(
     step: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -150,6 +156,7 @@ def test_a_bug_while_cleaning_up_keeps_nobody_waiting_and_no_other_step_from_its
     assert bool(ec2.running) == (step != "close")
 
 
+@pytest.mark.fault("throttled")
 def test_a_throttled_place_slows_all_launches_down() -> None:
     clock = Clock()
     pace = Pace(clock=clock, sleep=clock.sleep)
@@ -159,6 +166,7 @@ def test_a_throttled_place_slows_all_launches_down() -> None:
     assert pace.launches.rate < before
 
 
+@pytest.mark.fault("launch-error")
 def test_one_instance_that_may_not_be_ended_keeps_no_other_running(caplog: pytest.LogCaptureFixture) -> None:
     class Kept(FakeEc2):
         def terminate(self, ids: Sequence[str]) -> frozenset[str]:

@@ -149,6 +149,7 @@ def test_unknown_instances_are_named_and_the_known_ones_still_go(aws: Aws, order
 
 
 @pytest.mark.parametrize("code", ["UnauthorizedOperation", "OperationNotPermitted"])
+@pytest.mark.fault("launch-error")
 def test_an_instance_that_may_not_be_ended_is_named_and_the_others_go(
     aws: Aws, order: LaunchOrder, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
@@ -176,6 +177,7 @@ def test_the_refusal_of_one_instance_that_is_asked_about_alone_keeps_its_class(a
         Instances(aws).terminate(["i-1"])
 
 
+@pytest.mark.fault("no-capacity")
 def test_a_launch_asks_once_even_where_capacity_is_answered_as_a_server_error(aws: Aws, order: LaunchOrder) -> None:
     """EC2 sends InsufficientInstanceCapacity as HTTP 500, which botocore would retry by itself."""
     sent = []
@@ -188,6 +190,7 @@ def test_a_launch_asks_once_even_where_capacity_is_answered_as_a_server_error(aw
     assert len(sent) == 2
 
 
+@pytest.mark.fault("launch-error")
 def test_a_launch_whose_answer_cannot_be_read_leaves_no_instance_that_nobody_has(aws: Aws, order: LaunchOrder) -> None:
     """EC2 did launch, and something on the way put a page of its own in place of the answer."""
     pages = iter([b"<html><br></html>"])

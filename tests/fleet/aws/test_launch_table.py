@@ -156,6 +156,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.fault("no-capacity", "fewer-instances", "throttled", "launch-error")
 def test_a_launch_obeys_the_failure_rules(row: Row) -> None:
     ec2, waiting = row.ec2(), members(row.count)
     hunt(ec2, waiting, together=row.together)
@@ -181,6 +182,7 @@ EVERY_SUBSET = [
 
 @pytest.mark.parametrize("together", [False, True], ids=["one by one", "together"])
 @pytest.mark.parametrize("dry", EVERY_SUBSET, ids=lambda dry: "".join(map(str, sorted(dry))) or "none")
+@pytest.mark.fault("no-capacity")
 def test_for_every_subset_of_places_without_capacity_the_first_of_the_others_is_taken(
     dry: frozenset[int], together: bool
 ) -> None:
@@ -203,6 +205,7 @@ def test_for_every_subset_of_places_without_capacity_the_first_of_the_others_is_
 
 
 @pytest.mark.parametrize("groups", [1, 64], ids=["in one group", "each alone"])
+@pytest.mark.fault("throttled")
 def test_sixty_four_all_come_up_though_two_of_three_calls_are_throttled(groups: int) -> None:
     """All draw on one pace. Alone, each costs three calls: the pace must neither drown in refusals nor miss the deadline."""
     calls = itertools.count(1)
@@ -226,6 +229,7 @@ def test_sixty_four_all_come_up_though_two_of_three_calls_are_throttled(groups: 
     assert clock.now < 300
 
 
+@pytest.mark.fault("fewer-instances")
 def test_instances_are_handed_over_as_they_come_and_not_when_all_are_there() -> None:
     """On-demand is throttled for long; who has a spot instance doesn't wait for it."""
     ec2, waiting, clock = FakeEc2([OK, SLOW, SLOW, SLOW, OK], room={A1: 1, A2: 0}), members(2), Clock()
@@ -268,6 +272,7 @@ ANSWERS = [OK, DRY, SLOW, BAD, LOST, BUG, FULL, "PendingVerification", "Internal
     together=st.booleans(),
 )
 @settings(deadline=None, max_examples=120)
+@pytest.mark.fault("launch-error")
 def test_no_instance_runs_unrecorded(
     answers: list[str],
     tag_answers: list[str],

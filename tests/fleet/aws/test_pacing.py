@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import anyio
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ def test_after_a_rest_some_go_at_once_and_then_the_rate_holds() -> None:
     assert bucket.take(100.0) == 0.0
 
 
+@pytest.mark.fault("throttled")
 def test_a_refusal_halves_the_rate_once_a_second_and_empties_the_bucket() -> None:
     bucket = Bucket(RATES, 0.0)
     for _ in range(5):
@@ -101,6 +103,7 @@ def launched(ec2: FakeEc2, groups: int) -> tuple[Pace, float]:
     return anyio.run(go), clock.now
 
 
+@pytest.mark.fault("throttled")
 def test_launches_beside_each_other_wait_for_their_turns_at_one_pace() -> None:
     """Nothing is refused, and still sixty-four calls don't go at once: EC2's bucket holds a few."""
     ec2 = FakeEc2()
@@ -110,6 +113,7 @@ def test_launches_beside_each_other_wait_for_their_turns_at_one_pace() -> None:
     assert pace.launches.rate > LAUNCHES.first
 
 
+@pytest.mark.fault("throttled")
 def test_a_launch_that_is_throttled_slows_the_next_ones_down() -> None:
     pace, _ = launched(FakeEc2([SLOW, SLOW, OK]), 1)
     assert pace.launches.rate < LAUNCHES.first

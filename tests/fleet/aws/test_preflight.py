@@ -196,6 +196,7 @@ def test_every_needed_permission_of_a_controller_has_a_row() -> None:
 
 
 @pytest.mark.parametrize("denial", DENIALS, ids=attrgetter("action"))
+@pytest.mark.fault("permission-missing")
 def test_a_missing_permission_is_named_with_its_reason(aws: Aws, kit: FaultKit, denial: Denial) -> None:
     deny(kit, denial)
     with pytest.raises(PermissionsMissing) as caught:
@@ -211,6 +212,7 @@ def test_a_missing_permission_is_named_with_its_reason(aws: Aws, kit: FaultKit, 
     assert world(aws)["queues"] == []
 
 
+@pytest.mark.fault("permission-missing")
 def test_all_missing_permissions_are_named_at_once(aws: Aws, kit: FaultKit) -> None:
     for denial in DENIALS:
         deny(kit, denial)
@@ -233,6 +235,7 @@ def test_all_missing_permissions_are_named_at_once(aws: Aws, kit: FaultKit) -> N
         ({"ec2:RunInstances"}, r"."),
     ],
 )
+@pytest.mark.fault("permission-missing")
 def test_dry_runs_with_less_say_which_permission_a_launch_lacks(
     aws: Aws, kit: FaultKit, lacks: set[str], match: str
 ) -> None:
@@ -245,6 +248,7 @@ def test_dry_runs_with_less_say_which_permission_a_launch_lacks(
     assert world(aws)["instances"] == []
 
 
+@pytest.mark.fault("permission-missing")
 def test_a_group_that_may_not_be_made_is_no_reason_to_refuse_where_one_is_there(aws: Aws, kit: FaultKit) -> None:
     kit.fault("CreateSecurityGroup", match="DryRun", code="UnauthorizedOperation", status=403, times=None)
     group = {"GroupName": "none-yet", "Description": "test", "VpcId": default_vpc(aws)}
@@ -288,6 +292,7 @@ def test_credentials_that_ec2_cannot_validate_are_no_permission_that_is_missing(
 
 
 @pytest.mark.parametrize("code", ["RequestLimitExceeded", "InternalError", "ExpiredToken"])
+@pytest.mark.fault("permission-missing")
 def test_a_question_that_was_not_answered_is_no_verdict(aws: Aws, code: str) -> None:
     fail(aws.ec2_once, "DescribeImages", code, "later", status=503)
     found = by_action(require(aws, "controller", SCOPE))
@@ -329,6 +334,7 @@ def test_an_error_keeps_its_facts_on_its_way_between_processes() -> None:
 # Once a process
 
 
+@pytest.mark.fault("permission-missing")
 def test_launches_of_one_kind_are_tried_once(aws: Aws) -> None:
     tried: list[Scope] = []
     preflights = Preflights(lambda _aws, _role, scope: tried.append(scope))

@@ -40,6 +40,7 @@ def stages(found: Search, missing: int, *, most: int = 10) -> list[tuple[Candida
 
 @pytest.mark.parametrize("got", [0, 1])
 @pytest.mark.parametrize("code", [SLOW, "Unavailable", "InvalidGroup.NotFound"])
+@pytest.mark.fault("throttled")
 def test_a_place_of_a_fleet_that_was_throttled_is_asked_again_after_a_wait_before_anything_on_demand(
     got: int, code: str
 ) -> None:
@@ -53,6 +54,7 @@ def test_a_place_of_a_fleet_that_was_throttled_is_asked_again_after_a_wait_befor
     assert found.answered(again, 3 - got) == 0.0
 
 
+@pytest.mark.fault("throttled")
 def test_the_last_place_of_a_fleet_that_was_throttled_is_asked_by_itself() -> None:
     found = search()
     found.answered(found.next(3), 1, refusals(a1=DRY, a2=SLOW, b1=DRY), now=0.0, draw=0.5)
@@ -66,6 +68,7 @@ def test_a_fleet_that_is_throttled_to_the_end_is_too_slow() -> None:
 
 
 @pytest.mark.parametrize("got", [0, 1])
+@pytest.mark.fault("no-capacity")
 def test_places_that_a_fleet_did_not_name_are_asked_one_by_one_before_anything_on_demand(got: int) -> None:
     """An instant fleet is one attempt, and its errors name the places it tried: few of many."""
     found = search()
@@ -74,6 +77,7 @@ def test_places_that_a_fleet_did_not_name_are_asked_one_by_one_before_anything_o
     assert found.together
 
 
+@pytest.mark.fault("no-capacity")
 def test_a_fleet_that_names_all_its_places_is_followed_by_on_demand() -> None:
     found = search()
     found.answered(found.next(3), 2, refusals(a1=DRY, a2=DRY, b1="SpotMaxPriceTooLow"))
@@ -88,6 +92,7 @@ def test_a_refusal_of_a_whole_fleet_is_not_the_last_word_on_each_place(code: str
     assert stages(found, 1) == [(A1,), (A2,), (B1,), (D1,)]
 
 
+@pytest.mark.fault("fewer-instances")
 def test_a_fleet_that_gives_some_and_meets_a_quota_is_asked_for_half_of_the_rest() -> None:
     found = search()
     assert found.answered(found.next(10), 4, refusals(a1=FULL)) == 0.0
@@ -135,6 +140,7 @@ def test_places_that_a_fleet_names_as_left_out_are_asked_one_by_one() -> None:
     assert stages(found, 3) == [(B1,), (D1,)]
 
 
+@pytest.mark.fault("fewer-instances")
 def test_a_refusal_for_good_of_one_place_does_not_stop_a_fleet_that_gave_some() -> None:
     found = search()
     found.answered(found.next(3), 1, refusals(a1="InvalidSubnetID.NotFound"))

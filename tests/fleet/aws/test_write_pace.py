@@ -32,6 +32,7 @@ def test_the_first_turn_is_now_and_the_next_ones_come_at_the_rate() -> None:
     assert times == pytest.approx([0, 1 / WRITES.first, 2 / WRITES.first, 3 / WRITES.first])
 
 
+@pytest.mark.fault("throttled")
 def test_refusals_of_one_moment_slow_it_once() -> None:
     pace, clock = a_pace()
     for _ in range(8):
@@ -75,6 +76,7 @@ class Limit:
 
 
 @pytest.mark.parametrize("rate", [3.0, 8.0])
+@pytest.mark.fault("throttled")
 def test_it_finds_the_rate_that_the_account_takes(rate: float) -> None:
     """A thousand writes take little longer than the account's limit makes them, and few are refused."""
     pace, clock = a_pace()

@@ -51,6 +51,7 @@ except BaseException as error:
 @pytest.mark.parametrize(
     ("told", "error"), [(signal.SIGTERM, "TerminationSignal"), (signal.SIGINT, "KeyboardInterrupt")]
 )
+@pytest.mark.fault("end-without-prefect")
 def test_what_tells_a_server_that_is_away_is_cut_short(told: signal.Signals, error: str) -> None:
     """Flow in flow: each tells its server by itself. The exception that ends the process is the one that began it."""
     process = subprocess.Popen([sys.executable, "-c", CHILD], stdout=subprocess.PIPE, text=True)

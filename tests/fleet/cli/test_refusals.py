@@ -111,6 +111,7 @@ def alone(cache: Path, tmp_path: Path) -> Callable[..., Finished]:
     [row for row in REFUSED if row.what in ("unknown task", "missing file", "nobody to approve", "no setup script")],
     ids=lambda row: row.what,
 )
+@pytest.mark.fault("request-refused")
 def test_a_refused_request_calls_its_own_cloud_off(
     row: Refused, alone: Callable[..., Finished], cache: Path, tmp_path: Path
 ) -> None:
@@ -122,6 +123,7 @@ def test_a_refused_request_calls_its_own_cloud_off(
 
 
 @pytest.mark.parametrize("row", [row for row in REFUSED if "--ec2-arg" not in row.options], ids=lambda row: row.what)
+@pytest.mark.fault("request-refused")
 def test_this_machine_refuses_the_same(row: Refused, alone: Callable[..., Finished], tmp_path: Path) -> None:
     expect_refusal(alone(*row.arguments, "--backend", "local"), row)
     assert [path.name for path in tmp_path.rglob("*")] == ["scratch"]
@@ -139,6 +141,7 @@ def test_a_setting_whose_sync_fails_ends_the_run_before_it_exists(
 
 
 @each
+@pytest.mark.fault("request-refused")
 def test_a_refused_request_leaves_no_trace_in_a_cloud_that_runs(row: Refused, cloud: CloudUnderTest) -> None:
     before = everything(cloud)
     expect_refusal(cloud.fleet(*row.arguments, "--local-cloud", NEVER_SET_KEY=""), row)

@@ -82,6 +82,7 @@ def test_nothing_to_run_needs_no_instance() -> None:
     assert an_estimate(1.0, done=40).startswith("0 samples on 0 ×")
 
 
+@pytest.mark.fault("limit-reached")
 def test_a_limit_that_nobody_could_hold_is_refused_before_the_launch() -> None:
     with pytest.raises(CostUnknown, match=r"what an instance of type c7i\.4xlarge costs in us-east-1"):
         check_limit(an_offer(None), 5.0)

@@ -42,6 +42,7 @@ def an_eval(nonce: str = "", request: EvalRequest = REQUEST, **plan: Any) -> Eva
 
 
 @pytest.mark.parametrize("part", CHANGES)
+@pytest.mark.fault("input-changed")
 def test_a_new_eval_says_which_input_changed_since_the_last(site: Site, part: str) -> None:
     plan, request, environment = CHANGES[part]
     before = an_eval()
@@ -59,6 +60,7 @@ def test_every_part_of_an_identity_has_a_name_for_people() -> None:
     assert set(NAMES) == set(identify(planned(["a"]), REQUEST, ENVIRONMENT, rates=b"{}"))
 
 
+@pytest.mark.fault("input-changed")
 def test_starting_over_is_no_change(site: Site) -> None:
     note_as_last(site, an_eval(), AT)
     fresh = an_eval(nonce="run-2")

@@ -43,6 +43,7 @@ def a_lock(bucket: FakeBucket, run: str) -> EvalLock:
     return EvalLock(objects, Layout("p"), "eval-1", run=run, owner="alice", since="2026-01-01T00:00:00+00:00")
 
 
+@pytest.mark.fault("second-controller")
 def test_the_second_controller_is_told_who_holds_the_eval() -> None:
     bucket = FakeBucket()
     a_lock(bucket, "run-1").take(now=1000)
@@ -52,6 +53,7 @@ def test_the_second_controller_is_told_who_holds_the_eval() -> None:
     assert "if it was killed, it holds the eval for 1 s more" in str(refusal.value)
 
 
+@pytest.mark.fault("second-controller")
 def test_a_dead_controllers_eval_can_be_taken_over() -> None:
     bucket = FakeBucket()
     a_lock(bucket, "run-1").take(now=1000)
@@ -60,6 +62,7 @@ def test_a_dead_controllers_eval_can_be_taken_over() -> None:
         a_lock(bucket, "run-3").take(now=1000 + HOLD_S)
 
 
+@pytest.mark.fault("second-controller")
 def test_an_eval_whose_controller_has_said_that_it_ended_is_taken_over_at_once() -> None:
     bucket = FakeBucket()
     a_lock(bucket, "run-1").take(now=1000)
@@ -70,6 +73,7 @@ def test_an_eval_whose_controller_has_said_that_it_ended_is_taken_over_at_once()
         a_lock(bucket, "run-1").take(now=1002)
 
 
+@pytest.mark.fault("second-controller")
 def test_a_controller_that_others_call_over_keeps_its_eval_while_it_renews() -> None:
     """A Prefect server that was away hears of nobody meanwhile, and calls runs Crashed that live."""
     bucket = FakeBucket()
@@ -104,6 +108,7 @@ def test_a_released_eval_is_free_and_anothers_lock_stays() -> None:
     second.take(now=1)
 
 
+@pytest.mark.fault("second-controller")
 def test_of_two_that_take_over_at_once_one_wins() -> None:
     """Both read the expired lock; the conditional put lets one replace it."""
     bucket = Overtaken()

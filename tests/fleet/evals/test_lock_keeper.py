@@ -13,6 +13,7 @@ from fleet.evals.lock_keeper import LockKeeper
 from tests.fleet.evals.test_lock import FakeBucket, a_lock
 
 
+@pytest.mark.fault("second-controller")
 def test_two_renewals_may_fail() -> None:
     assert RENEW_S * 2 < HOLD_S
 
@@ -34,6 +35,7 @@ def test_a_thread_renews_while_the_run_is_busy_elsewhere() -> None:
     assert bucket.puts == puts
 
 
+@pytest.mark.fault("second-controller")
 def test_a_lock_that_another_run_took_over_is_told() -> None:
     bucket = FakeBucket()
     keeper = LockKeeper(now=lambda: 1000.0)
@@ -44,6 +46,7 @@ def test_a_lock_that_another_run_took_over_is_told() -> None:
     assert keeper.lost.run == "run-2"
 
 
+@pytest.mark.fault("second-controller")
 def test_a_renewal_does_not_take_an_eval_back() -> None:
     """Whoever took it over may have ended since: what it has delivered stays, and this run lets go."""
     bucket = FakeBucket()
@@ -82,6 +85,7 @@ def test_a_renewal_that_fails_is_made_again(error: Exception) -> None:
     assert bucket.puts == 2
 
 
+@pytest.mark.fault("second-controller")
 def test_an_eval_that_is_held_is_refused_at_once() -> None:
     bucket = FakeBucket()
     a_lock(bucket, "run-1").take(now=1000.0)

@@ -136,6 +136,7 @@ def test_each_job_log_may_be_deleted_once_the_next_is_asked_for(done: tuple[Path
     assert [path.name for path in out.parent.iterdir()] == ["merged.eval"], "nothing of the merge is left behind"
 
 
+@pytest.mark.fault("duplicate-delivery")
 def test_a_sample_that_two_jobs_hold_is_merged_once(done: tuple[Path, Path], tmp_path: Path) -> None:
     """The first wins. A job that brings a log twice counts once, its usage too."""
     plain, plan_log = done
@@ -191,6 +192,7 @@ def rewrite(log: Path, change: Callable[[str, bytes], bytes | None]) -> None:
 
 
 @pytest.mark.parametrize("what", BAD)
+@pytest.mark.fault("result-damaged")
 def test_a_result_that_is_no_good_is_reported_and_nothing_of_it_is_merged(
     what: str, done: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -211,6 +213,7 @@ def test_a_result_that_is_no_good_is_reported_and_nothing_of_it_is_merged(
 
 @given(length=st.integers(0, 20_000))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.fault("result-damaged")
 def test_no_beginning_of_a_result_passes_for_one(
     done: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory, length: int
 ) -> None:
@@ -224,6 +227,7 @@ def test_no_beginning_of_a_result_passes_for_one(
     shutil.rmtree(folder)
 
 
+@pytest.mark.fault("result-damaged")
 def test_a_good_result_takes_the_place_of_a_bad_one(done: tuple[Path, Path], tmp_path: Path) -> None:
     """As when a job was run again after its result had been set aside."""
     plan_log, parts, logs = cut(done, tmp_path)
@@ -272,6 +276,7 @@ RULES: list[tuple[dict[str, Any], str, bool]] = [
 
 
 @pytest.mark.parametrize(("rule", "status", "says_why"), RULES, ids=lambda value: str(value))
+@pytest.mark.fault("sample-fails")
 def test_the_users_rule_for_errors_decides_the_status(
     rule: dict[str, Any], status: str, says_why: bool, tmp_path: Path
 ) -> None:
@@ -299,6 +304,7 @@ def test_the_users_rule_for_errors_decides_the_status(
     assert (report.sample_errors, report.samples) == (2, 6)
 
 
+@pytest.mark.fault("samples-missing")
 def test_plain_eval_retry_finishes_exactly_what_is_missing(tmp_path: Path) -> None:
     """A partial merge is a log that Inspect itself completes: finished samples are kept, the others run."""
     task = f"{Path(__file__).parent / 'retry_task.py'}@six_words"
@@ -328,6 +334,7 @@ def test_plain_eval_retry_finishes_exactly_what_is_missing(tmp_path: Path) -> No
     assert differences(plain, Path(retried.location)) == []
 
 
+@pytest.mark.fault("samples-missing")
 def test_a_merge_of_nothing_is_a_log_that_says_so(done: tuple[Path, Path], tmp_path: Path) -> None:
     plan_log = done[1]
     parts = [pairs_of(plan_log)]

@@ -68,6 +68,7 @@ def test_the_last_of_two_members_of_a_name_counts(tmp_path: Path) -> None:
 
 @given(data=st.data())
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.fault("result-damaged")
 def test_a_damaged_byte_is_noticed_or_does_no_harm(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

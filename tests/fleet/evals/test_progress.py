@@ -38,6 +38,7 @@ def an_event(kind: str, **changes: Any) -> WorkerEvent:
     return WorkerEvent.model_validate({"kind": kind, "worker": "a", "instance": "i-a", "at": 0.0, **changes})
 
 
+@pytest.mark.fault("duplicate-delivery")
 def test_a_job_done_twice_counts_once() -> None:
     """Queues deliver at least once."""
     tally = a_tally()

@@ -153,6 +153,7 @@ def test_what_cant_be_packed_is_said_in_one_line(
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize(("ask", "refused"), [(pack, SourceUnreadable), (pack_shallow_git, GitUnreadable)])
+@pytest.mark.fault("hang")
 def test_a_git_that_hangs_is_ended_and_says_so(
     ask: Callable[[Path, Path], object],
     refused: type[Exception],

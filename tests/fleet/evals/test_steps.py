@@ -126,6 +126,7 @@ ROWS: list[tuple[str, RunTally, list[WorkerFacts], int, Step]] = [
 @pytest.mark.parametrize(
     ("tally", "workers", "replaced", "step"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
 )
+@pytest.mark.fault("instance-dies", "failing-jobs", "no-workers")
 def test_the_next_step_follows_the_failure_rules(
     tally: RunTally, workers: list[WorkerFacts], replaced: int, step: Step
 ) -> None:
@@ -138,6 +139,7 @@ def test_the_next_step_follows_the_failure_rules(
     replaced=st.integers(0, 8),
     done=st.integers(0, 9),
 )
+@pytest.mark.fault("instance-dies")
 def test_a_fleet_never_grows_past_twice_its_first_size(
     phases: list[WorkerPhase], worked: set[int], replaced: int, done: int
 ) -> None:
@@ -165,6 +167,7 @@ LIMITED: list[tuple[str, Limits, Spent, str]] = [
 
 
 @pytest.mark.parametrize(("limits", "spent", "why"), [row[1:] for row in LIMITED], ids=[row[0] for row in LIMITED])
+@pytest.mark.fault("stall", "limit-reached")
 def test_a_limit_ends_the_run_keeps_the_results_and_says_what_to_do(limits: Limits, spent: Spent, why: str) -> None:
     step = next_step(a_tally(done=3), [a_worker("a")], replaced=0, limits=limits, spent=spent)
     if not why:
@@ -174,6 +177,7 @@ def test_a_limit_ends_the_run_keeps_the_results_and_says_what_to_do(limits: Limi
     assert step.why.startswith(f"{why}. {KEPT}")
 
 
+@pytest.mark.fault("stall")
 def test_a_task_that_runs_in_one_piece_may_take_its_time() -> None:
     """One job is all of it, and none is finished before the last sample."""
     tally, late = a_tally(jobs=1), Spent(still_hours=9)
@@ -187,6 +191,7 @@ def test_a_run_that_has_everything_is_over_whatever_it_cost() -> None:
     assert step == Finished()
 
 
+@pytest.mark.fault("limit-reached")
 def test_no_instance_is_launched_by_a_run_that_has_reached_a_limit() -> None:
     tally = having_worked(a_tally(done=2), "b")
     assert next_step(tally, [a_worker("a"), LOST], replaced=0) == TopUp(1)

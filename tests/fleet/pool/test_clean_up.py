@@ -149,6 +149,7 @@ def test_a_finished_run_lets_its_workers_end_and_leaves_nothing() -> None:
     assert site.existing == {"/path/other/i-3"}
 
 
+@pytest.mark.fault("cancelled")
 def test_the_order_is_intake_secrets_workers_queues_locks() -> None:
     site = FakeSite(everything())
     end_of_run(site, {uuid4(): 0.0}, grace=5)
@@ -181,6 +182,7 @@ def test_a_secret_that_no_listing_shows_yet_is_deleted_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("broken", ["of_run", "look_at", "stop"])
+@pytest.mark.fault("no-answer-cleaning-up")
 def test_a_prefect_server_that_fails_keeps_nothing_of_aws(broken: str) -> None:
     """The outage that ended the run may still be on. SSM's listings lag its writes, also then."""
     site = FakeSite(everything(), unlisted={"/path/r/i-1", "/path/r/i-1.env.linux"})
@@ -192,6 +194,7 @@ def test_a_prefect_server_that_fails_keeps_nothing_of_aws(broken: str) -> None:
     assert clock.now < 2 * SILENCE_S, "it is asked for so long in all, and not for each question"
 
 
+@pytest.mark.fault("no-answer-cleaning-up")
 def test_a_prefect_server_that_comes_back_in_time_is_told() -> None:
     worker = uuid4()
     site = FakeSite(everything())
@@ -201,6 +204,7 @@ def test_a_prefect_server_that_comes_back_in_time_is_told() -> None:
 
 
 @pytest.mark.parametrize(("status", "silent"), [(500, True), (503, True), (429, True), (404, False), (403, False)])
+@pytest.mark.fault("no-answer-cleaning-up")
 def test_an_answer_that_refuses_is_no_silence(status: int, silent: bool) -> None:
     request = httpx.Request("GET", "http://server")
     error = httpx.HTTPStatusError("no", request=request, response=httpx.Response(status, request=request))
@@ -214,6 +218,7 @@ def test_a_cancelled_run_stops_its_workers_at_once() -> None:
     assert clock.now < 3
 
 
+@pytest.mark.fault("cancelled")
 def test_a_worker_that_nobody_wrote_down_is_stopped_too() -> None:
     """The starter may die between Prefect's answer and its own note."""
     stray = uuid4()
@@ -229,6 +234,7 @@ def test_an_instance_that_stays_is_named_and_the_rest_goes_on() -> None:
     assert site.existing == {"/path/other/i-3"}
 
 
+@pytest.mark.fault("cancelled")
 def test_a_step_that_is_refused_does_not_keep_the_next_from_its_work() -> None:
     site = FakeSite(everything(), refuses={"/path/r/i-1", "events"})
     left, _, _ = end_of_run(site, {uuid4(): 0.0}, grace=0)

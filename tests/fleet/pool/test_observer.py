@@ -195,6 +195,7 @@ def test_one_describe_and_one_read_serve_all_instances(world: World) -> None:
     assert world.calls == ["describe", "read"] * 3
 
 
+@pytest.mark.fault("instance-dies")
 def test_a_lost_instance_crashes_its_flow_run_with_the_reason(world: World) -> None:
     observer = world.observer()
     instance, watch = own(world, observer)
@@ -207,6 +208,7 @@ def test_a_lost_instance_crashes_its_flow_run_with_the_reason(world: World) -> N
     assert world.messages[watch.run_id] in world.logged
 
 
+@pytest.mark.fault("boot-fails")
 def test_the_end_of_the_boot_log_goes_into_the_flow_runs_log(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boot_log, "tail", lambda aws, folder, instance: f"last words of {instance}")
     observer = world.observer()
@@ -216,6 +218,7 @@ def test_the_end_of_the_boot_log_goes_into_the_flow_runs_log(world: World, monke
     assert any("last words of i-0" in line for line in world.logged)
 
 
+@pytest.mark.fault("cancelled")
 def test_cancelled_runs_lose_their_instances_in_one_call_and_are_cancelled(world: World) -> None:
     observer = world.observer()
     watches = [own(world, observer, RunPhase.CANCELLING)[1] for _ in range(3)]
@@ -249,6 +252,7 @@ def test_an_instance_that_may_not_be_ended_holds_up_no_other_run(world: World) -
     assert f"the end of {first.id}" in world.logged[0]
 
 
+@pytest.mark.fault("boot-fails")
 def test_no_boot_in_time_terminates_and_crashes(world: World) -> None:
     observer = world.observer()
     _, watch = own(world, observer, RunPhase.PENDING)
@@ -322,6 +326,7 @@ def test_an_instance_that_is_launched_during_a_look_is_not_judged_by_it(world: W
 # Adoption
 
 
+@pytest.mark.fault("pool-worker-dies")
 def test_after_a_restart_the_instances_of_the_pool_are_watched_again(world: World) -> None:
     lost, cancelled, other = (world.launch(phase=RunPhase.ACTIVE, pool=pool) for pool in (POOL, POOL, "another pool"))
     observer = world.observer()
@@ -387,6 +392,7 @@ def test_what_needs_no_instance_any_more_gets_no_record_of_one(world: World, pha
     assert world.recorded == {}
 
 
+@pytest.mark.fault("pool-worker-dies")
 def test_a_flow_run_whose_instance_ended_while_nobody_watched_is_crashed(world: World) -> None:
     instance = world.launch(phase=RunPhase.ACTIVE)
     run_id = UUID(instance.tags[FLOW_RUN_TAG])

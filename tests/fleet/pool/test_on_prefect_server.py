@@ -131,6 +131,7 @@ def play(prefect_server: None, aws: Aws, access: Access) -> Callable[[Callable[[
 Play = Callable[[Callable[[Stage], Awaitable[None]]], None]
 
 
+@pytest.mark.fault("instance-dies")
 def test_an_instance_terminated_from_outside_crashes_its_flow_run_with_the_reason(play: Play, unique: str) -> None:
     """And the end of its boot log is in the flow run's log."""
 
@@ -158,6 +159,7 @@ def test_an_instance_terminated_from_outside_crashes_its_flow_run_with_the_reaso
     play(story)
 
 
+@pytest.mark.fault("cancelled")
 def test_cancelling_a_flow_run_terminates_its_instance(play: Play) -> None:
     async def story(stage: Stage) -> None:
         booting, working = await stage.submit(), await stage.submit()
@@ -199,6 +201,7 @@ def test_a_run_that_is_retried_gets_a_new_instance_and_keeps_it(play: Play) -> N
     play(story)
 
 
+@pytest.mark.fault("pool-worker-dies")
 def test_the_next_pool_worker_watches_what_the_last_one_left(play: Play, access: Access) -> None:
     async def story(stage: Stage) -> None:
         async with a_worker(access, stage.pool) as other:

@@ -52,6 +52,7 @@ def test_every_worker_of_a_run_is_found_however_many(count: int, monkeypatch: py
         (None, End.UNKNOWN),
     ],
 )
+@pytest.mark.fault("second-controller")
 def test_a_runs_own_word_for_its_end_is_told_from_others(
     state: State[None] | None, end: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:

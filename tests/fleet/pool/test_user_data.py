@@ -148,6 +148,7 @@ def test_a_command_gets_its_words_and_environment_and_then_the_machine_powers_of
     assert machine.power == ["-h +120", "-h now"]
 
 
+@pytest.mark.fault("boot-fails")
 def test_a_command_that_fails_powers_off_as_well(machine: Machine) -> None:
     assert machine.boot(user_data({}, "false", max_hours=1)).returncode == 1
     assert machine.power[-1] == "-h now"

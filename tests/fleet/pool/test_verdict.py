@@ -118,6 +118,7 @@ def test_whoever_cancelled_keeps_the_word(instance: Instance) -> None:
     assert verdict(Sight(instance, RunPhase.CANCELLING, age=1), LIMITS).why.startswith("cancelled; ")
 
 
+@pytest.mark.fault("boot-fails")
 def test_a_missed_boot_says_its_deadline() -> None:
     found = verdict(Sight(UP, RunPhase.PENDING, age=1000), LIMITS)
     assert found.why.startswith("no boot within 900 s")
@@ -147,6 +148,7 @@ def test_an_instance_that_is_there_is_never_let_go(phase: RunPhase) -> None:
         (None, "EC2 doesn't know it any more"),
     ],
 )
+@pytest.mark.fault("instance-dies")
 def test_the_reason_of_a_loss_is_said_in_words_and_in_ec2s_own(instance: Instance | None, words: str) -> None:
     assert words in departure(instance)
 

@@ -278,6 +278,7 @@ def test_a_network_that_cannot_be_used_is_refused_and_no_group_is_made(bench: Be
     assert bench.instances == []
 
 
+@pytest.mark.fault("permission-missing")
 def test_missing_permissions_are_named_in_the_runs_state_and_nothing_is_made(bench: Bench, aws: Aws) -> None:
     """Found by a dry run, before a group or an instance: a launch that is denied, and a role that can't be given."""
     bench.worker._access = Access()
@@ -312,6 +313,7 @@ def test_a_look_that_is_denied_names_all_that_is_missing(bench: Bench) -> None:
     assert "ec2:DescribeInstanceTypes" in message
 
 
+@pytest.mark.fault("no-capacity")
 def test_without_capacity_the_run_crashes_with_the_table_and_nothing_is_left(bench: Bench) -> None:
     bench.worker._access = Access()
     # An account that may not ask for several places at once: they are asked one by one.
@@ -434,6 +436,7 @@ def test_a_run_that_is_cancelled_while_ec2_throttles_its_launch_ends_at_once(ben
     assert bench.instances == []
 
 
+@pytest.mark.fault("launch-error")
 def test_a_failure_after_the_launch_takes_the_instance_with_it(bench: Bench) -> None:
     def break_down(state: State[Any]) -> None:
         if state.name == "InfrastructurePending":
@@ -462,6 +465,7 @@ def stopped(bench: Bench, when: Callable[[Callable[[], None]], Awaitable[None]])
     anyio.run(go)
 
 
+@pytest.mark.fault("pool-worker-dies")
 def test_a_pool_worker_that_is_stopped_in_the_midst_of_a_launch_leaves_nothing(bench: Bench) -> None:
     async def when(stop: Callable[[], None]) -> None:
         bench.prefect.before_state = lambda state: stop() if state.name == "InfrastructurePending" else None
@@ -480,6 +484,7 @@ def test_a_pool_worker_that_is_stopped_in_the_midst_of_a_launch_leaves_nothing(b
     assert bench.prefect.end == ("Crashed", "the pool worker was stopped while it launched the instance")
 
 
+@pytest.mark.fault("pool-worker-dies")
 def test_a_pool_worker_that_is_stopped_later_leaves_its_instances_to_the_next_one(bench: Bench, aws: Aws) -> None:
     async def when(stop: Callable[[], None]) -> None:
         await bench.status.heard.wait()

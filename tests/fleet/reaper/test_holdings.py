@@ -65,6 +65,7 @@ def of_run(holdings: AwsHoldings, run: str) -> list[Thing]:
     return [one for one in holdings.look().things if one.run == run]
 
 
+@pytest.mark.fault("leftovers")
 def test_an_instance_is_found_by_its_pools_tag_marked_and_ended(site: Site, aws: Aws, run: str) -> None:
     holdings = AwsHoldings([site])
     tags = {POOL_TAG: "pool", RUN_TAG: run, FLOW_RUN_TAG: "worker", OWNER_TAG: "ada"}
@@ -95,6 +96,7 @@ def test_an_instance_is_found_by_its_pools_tag_marked_and_ended(site: Site, aws:
         assert not Instances(aws).get(theirs).leaving  # type: ignore[union-attr]
 
 
+@pytest.mark.fault("leftovers")
 def test_queues_count_by_their_tag_not_by_their_name(site: Site, run: str) -> None:
     holdings = AwsHoldings([site])
     create_queues(site, run, tags=tags_of(run, ["e"], "ada"), lease_seconds=60, made=lambda _: None)
@@ -113,6 +115,7 @@ def test_queues_count_by_their_tag_not_by_their_name(site: Site, run: str) -> No
     site.queues.delete(other)
 
 
+@pytest.mark.fault("leftovers")
 def test_parameters_count_by_their_tag_not_by_their_path(site: Site, run: str) -> None:
     """Those of a later attempt have its number in their path, and the run's id in their tag."""
     holdings = AwsHoldings([site])
@@ -130,6 +133,7 @@ def test_parameters_count_by_their_tag_not_by_their_path(site: Site, run: str) -
     assert len(site.parameters.find(site.parameter_path)) == 1
 
 
+@pytest.mark.fault("leftovers")
 def test_a_lock_is_found_in_each_evals_folder_and_goes_only_as_it_was_seen(site: Site, run: str) -> None:
     holdings = AwsHoldings([site])
     site.objects.put("p/evals/without/jobs/1.eval", b"")
@@ -189,6 +193,7 @@ def test_a_lock_that_is_another_runs_by_now_counts_as_gone(site: Site, run: str)
     assert now.run == "another"
 
 
+@pytest.mark.fault("leftovers")
 def test_volumes_and_templates_that_launches_left_are_found_by_the_pools_tag(site: Site, aws: Aws, unique: str) -> None:
     holdings = AwsHoldings([site])
     order = LaunchOrder(unique, "ami-1", "/dev/xvda", "#!/bin/bash", {POOL_TAG: unique, RUN_TAG: "r"})

@@ -27,6 +27,7 @@ def done(outcomes: list[Outcome]) -> dict[str, str]:
     return {one.decision.thing.id: one.done for one in outcomes}
 
 
+@pytest.mark.fault("leftovers")
 def test_what_a_killed_controller_left_is_gone_in_the_order_of_a_clean_up() -> None:
     account = Account.of(everything_of("r1"))
     server = Server.with_states(r1="RUNNING")
@@ -43,6 +44,7 @@ def test_what_a_killed_controller_left_is_gone_in_the_order_of_a_clean_up() -> N
     assert (server.ended, server.settled) == (["r1"], ["r1"])
 
 
+@pytest.mark.fault("leftovers")
 def test_it_takes_two_looks() -> None:
     account, server, clock = Account.of(everything_of("r1")), Server.with_states(r1="RUNNING"), Clock()
     first = done(reap(account, server, grace=1_800, clock=clock))
@@ -54,6 +56,7 @@ def test_it_takes_two_looks() -> None:
     assert account.things == {}
 
 
+@pytest.mark.fault("leftovers")
 def test_doing_it_again_finds_nothing() -> None:
     account, server = Account.of(everything_of("r1")), Server.with_states(r1="CRASHED")
     reap(account, server)
@@ -69,6 +72,7 @@ def test_two_at_a_time_end_alike() -> None:
         assert set(done(outcomes).values()) == {"removed"}
 
 
+@pytest.mark.fault("reaper-meets-the-living")
 def test_a_run_that_is_taken_up_between_the_look_and_the_deed_keeps_everything() -> None:
     account, server, clock = Account.of(everything_of("r1")), Server.with_states(r1="RUNNING"), Clock()
     found = survey(account.look(), server, Patience.of(0), now=clock())
@@ -80,6 +84,7 @@ def test_a_run_that_is_taken_up_between_the_look_and_the_deed_keeps_everything()
     assert (account.touched, server.ended) == ([], [])
 
 
+@pytest.mark.fault("reaper-meets-the-living")
 def test_a_lock_that_another_run_has_taken_over_stays() -> None:
     """The same request goes on under a new run: the old one's things go, the eval's lock is the new one's."""
     taken = lock("r2", 250, name="p/evals/the-eval/lock.json")
@@ -97,6 +102,7 @@ def test_a_lock_that_another_run_has_taken_over_stays() -> None:
     assert list(account.things.values()) == [taken]
 
 
+@pytest.mark.fault("leftovers")
 def test_what_aws_keeps_is_named_and_its_lock_stays_to_say_whose_it_is() -> None:
     account = Account.of(everything_of("r1"), refuses={"i-r1"}, stubborn={"https://sqs/inspect-fleet-r1-dead"})
     outcomes = {one.decision.thing.id: one for one in reap(account, Server.with_states(r1="RUNNING"))}
@@ -113,6 +119,7 @@ def test_a_pool_worker_ends_the_instances_that_this_identity_may_not() -> None:
     assert set(done(reap(account, server)).values()) == {"removed"}
 
 
+@pytest.mark.fault("reaper-meets-the-living")
 def test_nothing_is_removed_while_prefect_does_not_answer() -> None:
     account, server, clock = Account.of(everything_of("r1")), Server.with_states(r1="CRASHED"), Clock()
     server.away = True
@@ -126,6 +133,7 @@ def test_nothing_is_removed_while_prefect_does_not_answer() -> None:
     assert account.touched == []
 
 
+@pytest.mark.fault("reaper-meets-the-living")
 def test_runs_of_another_account_on_the_same_server_are_left_to_its_own_reaper() -> None:
     """Their locks lie in another bucket, so that their absence in this one says nothing."""
     account = Account.of([*everything_of("r1", lock_in=None, marked=NOW - 9_000)])
@@ -134,6 +142,7 @@ def test_runs_of_another_account_on_the_same_server_are_left_to_its_own_reaper()
     assert account.touched == []
 
 
+@pytest.mark.fault("leftovers")
 def test_strays_go_whoever_they_were_made_for() -> None:
     template = thing("launch template", "lt-1", "r2", pool=POOL)
     account = Account.of([template, *everything_of("r2", lock_in=200)])
@@ -166,6 +175,7 @@ def worlds(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(worlds(), st.sampled_from([0.0, 1_800.0]))
+@pytest.mark.fault("reaper-meets-the-living")
 def test_nothing_is_touched_that_lacks_our_tags_or_belongs_to_a_live_run(world: dict[str, Any], grace: float) -> None:
     """Whatever there is, whatever Prefect says, and however impatient a person is."""
     account = Account.of(world["things"], foreign=world["foreign"])

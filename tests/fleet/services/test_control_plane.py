@@ -135,6 +135,7 @@ def api(host: Host, instance: str, path: str, auth: str | None) -> Any:
 
 
 @pytest.mark.long
+@pytest.mark.fault("control-plane-dies")
 def test_a_laptops_run_finishes_on_it_and_its_history_outlives_the_instance(laptop: Laptop, tmp_path: Path) -> None:
     """The tunnel is the laptop's only way to Prefect; the control plane launches two more instances, by its own role.
 
