@@ -1,0 +1,35 @@
+"""Targets, noise, and what moved."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.bench.figures import Figure, last_kept, moved
+
+
+def test_a_target_is_a_bound_from_its_side() -> None:
+    assert Figure("speedup", (16.0,), 15, at_least=True).met
+    assert not Figure("speedup", (14.0,), 15, at_least=True).met
+    assert Figure("seconds", (0.3,), 0.4).met
+    assert not Figure("seconds", (0.5,), 0.4).met
+
+
+def test_the_median_counts() -> None:
+    assert Figure("seconds", (9.0, 1.0, 2.0), 3).value == 2.0
+
+
+def test_what_differs_by_less_than_the_noise_did_not_move() -> None:
+    before = {"a": Figure("a", (1.0, 1.3), 2).document()}
+    assert list(moved([Figure("a", (1.3,), 2)], before)) == []
+    assert list(moved([Figure("a", (1.6,), 2)], before)) == ["a: 1.15 before, 1.6 now, WORSE"]
+    assert list(moved([Figure("a", (0.5,), 2)], before)) == ["a: 1.15 before, 0.5 now, better"]
+    assert list(moved([Figure("new", (0.5,), 2)], before)) == []
+
+
+def test_the_history_knows_each_figure_as_it_was_last(tmp_path: Path) -> None:
+    history = tmp_path / "history.jsonl"
+    runs = [{"a": {"value": 1}, "b": {"value": 2}}, {"a": {"value": 3}}]
+    history.write_text("".join(json.dumps({"figures": figures}) + "\n" for figures in runs))
+    assert last_kept(history) == {"a": {"value": 3}, "b": {"value": 2}}
+    assert last_kept(tmp_path / "none") == {}
