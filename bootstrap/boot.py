@@ -20,10 +20,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
+from uuid import UUID
 
 from bootstrap.identity import InstanceUnknown, Metadata
 from bootstrap.private_files import open_to_append
 from bootstrap.uptime import MARK, mark, stamp
+from fleet.aws.failures import botocore_errors, one_line
 from fleet.errors import FleetError
 
 LOG_FOLDER = "FLEET_LOG_FOLDER"
@@ -185,26 +187,37 @@ def _flow_run(metadata: Metadata, tag: str, sleep: Callable[[float], None]) -> s
         if waited:
             sleep(2)
         try:
-            if found := (metadata.get(f"tags/instance/{tag}") or "").strip():
-                return found
-            why = "the service knows no such tag"
+            found = metadata.get(f"tags/instance/{tag}")
         except OSError as error:
             why = f"the service answers: {error}"
+            continue
+        if found is None:
+            why = "the service knows no such tag"
+            continue
+        try:
+            return str(UUID(found.strip()))
+        except ValueError:
+            why = f"it says {found.strip()[:40]!r}"
     raise FlowRunUnknown(tag=tag, why=why)
 
 
 def secret_parameter(parameter: str, client_of: ClientOf, sleep: Callable[[float], None]) -> str:
     """What a parameter holds. Tried five times: a role's credentials and rights may lag a launch by seconds."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
+    cause: Exception
     for wait in (1, 2, 4, 8, None):
         try:
             answer = client_of("ssm").get_parameter(Name=parameter, WithDecryption=True)
             return str(answer["Parameter"]["Value"])
-        except (BotoCoreError, ClientError) as error:
-            if wait is None:
-                raise ApiCredentialUnreadable(parameter=parameter, why=str(error)) from error
-            sleep(wait)
+        except (
+            KeyError,
+            TypeError,
+        ) as error:  # botocore reads another's document as an answer in which all is left out
+            why, cause = "the answer isn't one of AWS's: does a proxy stand between?", error
+        except botocore_errors() as error:
+            why, cause = one_line(str(error)), error
+        if wait is None:
+            raise ApiCredentialUnreadable(parameter=parameter, why=why) from cause
+        sleep(wait)
     raise AssertionError("the last try returns or raises")
 
 

@@ -5,6 +5,7 @@ Standard library only: `boot` asks before anything else is loaded.
 
 from __future__ import annotations
 
+import http.client
 import os
 import re
 import time
@@ -19,7 +20,15 @@ TOKEN_SECONDS = 21_600
 """The longest life the service grants a token."""
 TRIES = 5
 """The service may come up after the first programs of a boot."""
+MOST_BYTES = 65_536
+"""Of one answer: what is longer is none of the service's."""
 _INSTANCE_ID = re.compile(r"i-[0-9a-f]{8,32}")
+_TOKEN = re.compile(r"[!-;=-~]+")
+"""What may stand in a header, without the sign by which a page begins."""
+
+
+class MetadataUnclear(OSError):
+    """Something answered for the metadata service, in a way that it doesn't: a proxy's page, most likely. As good as no answer."""
 
 
 class InstanceUnknown(FleetError):
@@ -59,16 +68,14 @@ class Metadata:
     def get(self, path: str) -> str | None:
         """The metadata at `path` (`placement/region`); None where there is none. OSError: the service doesn't answer."""
         for fresh in (False, True):
-            if self._token is None or fresh:
-                self._token = self._ask(
-                    "PUT", "api/token", {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_SECONDS)}
-                )
+            token = self._token = self._token or self._new_token()
             try:
-                return self._ask("GET", f"meta-data/{path}", {"X-aws-ec2-metadata-token": self._token})
+                return self._ask("GET", f"meta-data/{path}", {"X-aws-ec2-metadata-token": token})
             except urllib.error.HTTPError as error:
                 if error.code == 404:
                     return None
-                if error.code != 401 or fresh:  # 401: the token has run out
+                self._token = None  # whatever is wrong, it may be the token
+                if error.code != 401 or fresh:  # 401: it has run out
                     raise
         return None  # not reached: the second round returns or raises
 
@@ -90,9 +97,21 @@ class Metadata:
             why = "it has none" if found is None else f"it answered {found.strip()[:40]!r}"
         raise InstanceUnknown(endpoint=self.endpoint, why=f"{why} ({self._tries} tries)")
 
+    def _new_token(self) -> str:
+        token = self._ask("PUT", "api/token", {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_SECONDS)})
+        if not _TOKEN.fullmatch(token):
+            raise MetadataUnclear(f"{token[:40]!r} is no session token")
+        return token
+
     def _ask(self, method: str, path: str, headers: dict[str, str]) -> str:
         request = urllib.request.Request(  # noqa: S310  the endpoint is the operator's
             f"{self.endpoint}/latest/{path}", method=method, headers=headers
         )
-        with self._open(request, timeout=self._timeout) as answer:
-            return bytes(answer.read()).decode()
+        try:
+            with self._open(request, timeout=self._timeout) as answer:
+                text = bytes(answer.read(MOST_BYTES)).decode()
+                if answer.length:  # what is left of what was announced
+                    raise MetadataUnclear("its answer is broken off, or too long")
+                return text
+        except (http.client.HTTPException, UnicodeDecodeError) as error:
+            raise MetadataUnclear(f"its answer can't be read ({type(error).__name__})") from error

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -20,6 +21,7 @@ from statistics import median
 from typing import Literal
 
 from bootstrap.clockwork import Clockwork
+from bootstrap.identity import MetadataUnclear
 from bootstrap.work import Work
 
 POLL_SECONDS = 5.0
@@ -49,15 +51,15 @@ class Notice:
 
 
 def read_notice(get: Callable[[str], str | None], now: datetime) -> Notice | None:
-    """What is announced, an interruption before a recommendation. OSError: the metadata service doesn't answer.
+    """What is announced, an interruption before a recommendation. OSError: the metadata service doesn't answer, or not as it does.
 
-    One that can't be read is about this very moment: it was announced, whatever it says.
+    A time that can't be read is this very moment: it was announced, whenever it is.
     """
     if (text := get(INTERRUPTION)) is not None:
-        said = _fields(text)
-        return Notice("interruption", _time(said.get("time")) or now, str(said.get("action", "interrupted")))
+        said = _document(text, "action", "time")
+        return Notice("interruption", _time(said["time"]) or now, str(said["action"]))
     if (text := get(REBALANCE)) is not None:
-        return Notice("rebalance", _time(_fields(text).get("noticeTime")) or now)
+        return Notice("rebalance", _time(_document(text, "noticeTime")["noticeTime"]) or now)
     return None
 
 
@@ -144,12 +146,13 @@ class NoticeWatch:
         await work.deliveries.reports.send("notice", kind=notice.kind, at=f"{notice.at:{_TIME}}", heeded=heeded)
 
 
-def _fields(text: str) -> dict[str, object]:
-    try:
+def _document(text: str, *names: str) -> dict[str, object]:
+    """The fields of a document that has these. MetadataUnclear: it is none of EC2's, and announces nothing."""
+    with suppress(ValueError, RecursionError):
         found = json.loads(text)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+        if isinstance(found, dict) and found.keys() >= set(names):
+            return found
+    raise MetadataUnclear(f"its answer is no notice: {text[:40]!r}")
 
 
 def _time(text: object) -> datetime | None:

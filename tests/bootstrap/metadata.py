@@ -19,6 +19,12 @@ class FakeMetadata:
     """Questions after which a token is refused."""
     endpoint: str = ""
     asked: int = 0
+    token: str | None = None
+    """Given instead of a good one."""
+    raw: bytes | None = None
+    """Said instead of an answer to whatever is asked with a token; what isn't HTTP too."""
+    status: int = 200
+    """Of what there is."""
 
 
 @contextmanager
@@ -27,17 +33,20 @@ def serving(fake: FakeMetadata) -> Iterator[FakeMetadata]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_PUT(self) -> None:
-            fake.tokens.append(f"token-{len(fake.tokens)}")
+            fake.tokens.append(f"token-{len(fake.tokens)}" if fake.token is None else fake.token)
             self._answer(200, fake.tokens[-1])
 
         def do_GET(self) -> None:
             fake.asked += 1
+            if fake.raw is not None:
+                self.wfile.write(fake.raw)
+                return
             token = self.headers.get("X-aws-ec2-metadata-token")
             if not fake.tokens or token != fake.tokens[-1] or fake.asked == fake.expire_after:
                 self._answer(401, "")
                 return
             value = fake.values.get(self.path.partition("/latest/meta-data/")[2])
-            self._answer(404 if value is None else 200, value or "")
+            self._answer(404 if value is None else fake.status, value or "")
 
         def _answer(self, status: int, text: str) -> None:
             self.send_response(status)

@@ -170,6 +170,21 @@ def test_an_api_credential_that_stays_unreadable_is_fatal_and_names_its_paramete
     assert "fatal: the credential for the Prefect API in the parameter /prefect/key can't be read" in console
 
 
+@pytest.mark.parametrize("answer", [{}, {"Parameter": {}}, {"Parameter": []}, {"message": "<html>log in</html>"}])
+def test_an_answer_to_the_question_for_a_credential_that_is_none_of_ssms_is_fatal_in_one_line(
+    answer: dict[str, Any], metadata: Metadata, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As botocore reads what a proxy says in SSM's place: as an answer in which all is left out."""
+    monkeypatch.setenv("FLEET_API_KEY_PARAMETER", "/prefect/key")
+    clients = FakeClients()
+    monkeypatch.setattr(clients, "get_parameter", lambda **_: answer)
+    code, console = run("print('ran')", metadata, clients, tmp_path)
+    assert code == 1
+    [line] = [line for line in console.partition("the last lines")[0].splitlines() if "fatal" in line]
+    assert "in the parameter /prefect/key can't be read: the answer isn't one of AWS's: does a proxy stand" in line
+    assert "Traceback" not in console
+
+
 def test_the_child_knows_the_instant_of_boot_and_who_it_is(metadata: Metadata, tmp_path: Path) -> None:
     code, console = run(
         f"import os, time; print(os.environ['FLEET_INSTANCE_ID'], time.monotonic() >= float(os.environ['{MARK}']))",
@@ -251,6 +266,7 @@ def test_boot_loads_neither_boto3_nor_anything_heavy_before_it_must() -> None:
 
 
 TAG = "inspect-fleet:flow-run"
+RUN = "0199b7a4-6a06-7c5e-9d3f-0123456789ab"
 
 
 def says_its_flow_run(run_id: str) -> str:
@@ -269,10 +285,10 @@ def test_an_instance_learns_its_flow_run_by_its_own_tag_for_which_it_waits(
         def sleep(seconds: float) -> None:
             waited.append(seconds)
             if len(waited) == 3:
-                fake.values[f"tags/instance/{TAG}"] = "run-1"
+                fake.values[f"tags/instance/{TAG}"] = f"{RUN}\n"
 
         code = boot(
-            [sys.executable, "-c", says_its_flow_run("run-1")],
+            [sys.executable, "-c", says_its_flow_run(RUN)],
             metadata=Metadata({"AWS_EC2_METADATA_SERVICE_ENDPOINT": fake.endpoint}),
             client_of=FakeClients(),
             log_path=tmp_path / "l",
@@ -281,6 +297,17 @@ def test_an_instance_learns_its_flow_run_by_its_own_tag_for_which_it_waits(
         )
     assert code == 0
     assert waited == [2, 2, 2]
+
+
+def test_what_is_no_flow_run_in_the_tags_place_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEET_FLOW_RUN_TAG", TAG)
+    with serving(FakeMetadata()) as fake:
+        fake.values[f"tags/instance/{TAG}"] = "<html>log in</html>"
+        metadata = Metadata({"AWS_EC2_METADATA_SERVICE_ENDPOINT": fake.endpoint})
+        code, console = run("print('ran')", metadata, FakeClients(), tmp_path)
+    assert code == 1
+    assert f"fatal: no flow run for this instance: its tag {TAG} isn't in its metadata after 120 s (it says" in console
+    assert "'<html>log in</html>'" in console
 
 
 @pytest.mark.fault("boot-fails")

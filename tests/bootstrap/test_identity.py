@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,36 @@ def test_no_instance_id_is_fatal_with_the_reason(service: FakeMetadata, values: 
         metadata_of(service).instance_id()
     assert why in str(caught.value)
     assert service.endpoint in str(caught.value)
+
+
+PAGE = "<html>\n<h1>Log in, é</h1>\n</html>"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param({"token": PAGE}, id="a page for a token"),
+        pytest.param({"token": "<html></html>"}, id="a page in one word for a token"),
+        pytest.param({"token": ""}, id="no token"),
+        pytest.param({"status": 500}, id="a fault"),
+        pytest.param({"status": 503}, id="busy"),
+        pytest.param({"raw": b"\x16\x03\x01 hello"}, id="no HTTP"),
+        pytest.param({"raw": b""}, id="nothing at all"),
+        pytest.param({"raw": b"HTTP/1.0 200 OK\r\nContent-Length: 500\r\n\r\nbroken off"}, id="broken off"),
+        pytest.param({"raw": b"HTTP/1.0 200 OK\r\n\r\n\xff\xfe\x80"}, id="no text"),
+        pytest.param({"raw": b"HTTP/1.0 nope\r\n\r\n"}, id="no status"),
+    ],
+)
+def test_an_odd_answer_is_none_and_the_next_good_one_counts(service: FakeMetadata, odd: dict[str, Any]) -> None:
+    metadata = metadata_of(service)
+    before = {name: getattr(service, name) for name in odd}
+    for name, value in odd.items():
+        setattr(service, name, value)
+    with pytest.raises(OSError):  # noqa: PT011 - the one family that every caller catches
+        metadata.get("instance-id")
+    for name, value in before.items():
+        setattr(service, name, value)
+    assert metadata.get("instance-id") == "i-0123456789abcdef0"
 
 
 def test_a_service_that_comes_up_late_is_waited_for(service: FakeMetadata) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bootstrap.identity import Metadata
+from bootstrap.identity import Metadata, MetadataUnclear
 from bootstrap.notices import (
     FINISH_SECONDS,
     INTERRUPTION,
@@ -44,18 +44,42 @@ RECOMMEND = '{"noticeTime": "2026-01-01T11:59:00Z"}'
             Notice("interruption", NOON + timedelta(minutes=2), "terminate"),
             id="of both, the interruption",
         ),
-        pytest.param({INTERRUPTION: "soon"}, Notice("interruption", NOON, "interrupted"), id="no JSON: now"),
-        pytest.param({INTERRUPTION: "[]"}, Notice("interruption", NOON, "interrupted"), id="no object: now"),
         pytest.param(
             {INTERRUPTION: '{"action": "hibernate", "time": null}'},
             Notice("interruption", NOON, "hibernate"),
             id="no time: now",
         ),
-        pytest.param({REBALANCE: "{}"}, Notice("rebalance", NOON), id="a recommendation without a time"),
+        pytest.param({REBALANCE: '{"noticeTime": 7}'}, Notice("rebalance", NOON), id="a recommendation of no time"),
     ],
 )
 def test_what_the_service_says_is_read_as_aws_writes_it(said: dict[str, str], notice: Notice | None) -> None:
     assert read_notice(said.get, NOON) == notice
+
+
+ODD = [
+    "",
+    "soon",
+    "[]",
+    "{}",
+    "null",
+    "<html>log in</html>",
+    '{"error": "unavailable"}',
+    '{"time": "now"}',
+    "[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("text", ODD, ids=range(len(ODD)))
+@pytest.mark.parametrize("path", [INTERRUPTION, REBALANCE])
+def test_what_is_no_document_of_ec2s_announces_nothing_and_ends_nobody(path: str, text: str, tmp_path: Path) -> None:
+    """A proxy's page, or half an answer: to leave for it would cost a good instance."""
+    with pytest.raises(MetadataUnclear, match="is no notice"):
+        read_notice({path: text}.get, NOON)
+    there = Announced(tmp_path, 1)
+    there.said[path] = text
+    assert there.world.work() == ["idle"]
+    assert there.world.results() == there.world.jobs
+    assert len([line for line in there.world.said if "it is asked on" in line]) == 1
 
 
 @pytest.mark.parametrize(
