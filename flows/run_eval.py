@@ -31,7 +31,7 @@ from fleet.evals.delivery import check_log_dir
 from fleet.evals.documents import WorkerOrder
 from fleet.evals.last import note_as_last, why_new
 from fleet.evals.listener import listener
-from fleet.evals.lock import EvalLock
+from fleet.evals.lock import EvalLock, LockProcess
 from fleet.evals.preparation import FailureRecords, create_queues, send_jobs, settle_manifest, standing, tags_of
 from fleet.evals.progress import RunTally
 from fleet.evals.registry import has_login
@@ -245,10 +245,10 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
     """Put everything that instances will look for: artifacts, manifests, queues, messages. LockHeld: another run works on it."""
     listener.get().stage("Preparing")
     site, created = run.site, run.created
-    since = datetime.now(UTC).isoformat(timespec="seconds")
+    since, me = datetime.now(UTC).isoformat(timespec="seconds"), LockProcess.current()
     run.locks.take(
         (
-            EvalLock(site.objects, site.layout, eval_id, run=run.id, owner=run.owner, since=since)
+            EvalLock(site.objects, site.layout, eval_id, run=run.id, owner=run.owner, since=since, process=me)
             for eval_id in run.eval_ids
         ),
         workers_of.end_of,

@@ -13,9 +13,10 @@ from pathlib import Path
 from fleet.local.disks import write_disk_shims
 from fleet.local.machines import Machine
 from fleet.local.power import FIFO, PowerRequest, read_power, write_shims
-from fleet.local.processes import MARK, Finder, Process, end, process, write_record
+from fleet.local.processes import MARK, Finder, end, write_record
 from fleet.local.roots import VARIABLE, Roots, write_system_shims
 from fleet.local.scratch import CONSOLE, HOME, clear, folder_of, make_temporary
+from fleet.processes import Process, process
 
 
 class Guest:

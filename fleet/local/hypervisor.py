@@ -19,9 +19,9 @@ from fleet.local.guest import Guest
 from fleet.local.machines import End, Machines
 from fleet.local.metadata import Notice
 from fleet.local.power import PowerRequest
-from fleet.local.processes import Process
 from fleet.local.scratch import CONSOLE, folder_of
 from fleet.local.timing import Timing
+from fleet.processes import Process
 
 log = logging.getLogger(__name__)
 

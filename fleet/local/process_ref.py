@@ -10,8 +10,8 @@ from pathlib import Path
 from signal import Signals
 from typing import Self
 
-from fleet.local import processes
-from fleet.local.processes import Process
+from fleet import processes
+from fleet.processes import Process
 from fleet.wire import Wire
 
 

@@ -14,10 +14,10 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from fleet.local.scratch import clear_all
+from fleet.processes import Process, process
 
 MARK = "FLEET_LOCAL_INSTANCE"
 """Environment variable of every process of an instance: `<folder of the cloud>:<instance id>`."""
@@ -27,36 +27,11 @@ KILL_SECONDS = 5.0
 """How long a killed process may take to vanish before it is reported as left."""
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
-    """A living process; equal only while it is the very same one, since process ids are used again."""
-
-    pid: int
-    started: str
-    """In ticks since the system's boot; only ever compared."""
-    parent: int = field(default=0, compare=False)
-    group: int = field(default=0, compare=False)
-    session: int = field(default=0, compare=False)
-
-
 def table() -> dict[int, Process]:
     """All processes that run, zombies left out: they hold nothing any more."""
     # Not Path.iterdir: this runs some fifty times a second while an instance ends.
     found = (process(int(name)) for name in os.listdir("/proc") if name.isdecimal())  # noqa: PTH208
     return {one.pid: one for one in found if one is not None}
-
-
-def process(pid: int) -> Process | None:
-    """The process of that id, if it lives."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return None
-    # The name stands in parentheses and may hold any character, so the fields are counted from the last one.
-    state, parent, group, session, *rest = text.rpartition(")")[2].split()
-    if state in "ZX":
-        return None
-    return Process(pid=pid, started=rest[15], parent=int(parent), group=int(group), session=int(session))
 
 
 def family(roots: Iterable[Process], marked: Iterable[int], running: Mapping[int, Process]) -> set[Process]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
 
 from fleet.aws.objects import ObjectAbsent, Objects
 from fleet.evals.layout import Layout
-from fleet.evals.lock import HOLD_S, RENEW_S, SILENT_S, End, EvalLock, LockHeld
+from fleet.evals.lock import HOLD_S, RENEW_S, SILENT_S, End, EvalLock, LockHeld, LockProcess, LockUnreadable
 
 
 class FakeBucket:
@@ -17,6 +21,9 @@ class FakeBucket:
     def __init__(self) -> None:
         self.stored: dict[str, tuple[bytes, str]] = {}
         self.puts = 0
+
+    def uri(self, key: str) -> str:
+        return f"s3://b/{key}"
 
     def _put(self, key: str, data: bytes) -> bool:
         self.puts += 1
@@ -38,9 +45,28 @@ class FakeBucket:
         return self.stored.get(key, (b"", ""))[1] == etag and self.stored.pop(key) is not None
 
 
-def a_lock(bucket: FakeBucket, run: str) -> EvalLock:
+def a_lock(bucket: FakeBucket, run: str, process: LockProcess | None = None) -> EvalLock:
     objects: Objects = bucket  # type: ignore[assignment]
-    return EvalLock(objects, Layout("p"), "eval-1", run=run, owner="alice", since="2026-01-01T00:00:00+00:00")
+    return EvalLock(
+        objects, Layout("p"), "eval-1", run=run, owner="alice", since="2026-01-01T00:00:00+00:00", process=process
+    )
+
+
+@pytest.fixture(scope="module")
+def me() -> LockProcess:
+    found = LockProcess.current()
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def ended(me: LockProcess) -> LockProcess:
+    """A process of this machine that is gone."""
+    code = "from fleet.evals.lock import LockProcess as P; print(P.current().write())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    found = LockProcess.read(done.stdout)
+    assert (found.boot, found.namespace) == (me.boot, me.namespace)
+    return found
 
 
 @pytest.mark.fault("second-controller")
@@ -63,6 +89,75 @@ def test_a_dead_controllers_eval_can_be_taken_over() -> None:
 
 
 @pytest.mark.fault("second-controller")
+def test_the_eval_of_a_controller_that_was_killed_on_this_machine_is_taken_over_at_once(ended: LockProcess) -> None:
+    bucket = FakeBucket()
+    assert a_lock(bucket, "run-1", ended).take(now=1000) == ()
+    assert a_lock(bucket, "run-2").take(now=1001) == ("run-1",)
+
+
+def test_a_process_that_lives_or_counts_elsewhere_keeps_its_eval(me: LockProcess, ended: LockProcess) -> None:
+    """An id says nothing about another boot's process, nor about another container's."""
+    elsewhere = [ended.model_copy(update=more) for more in ({"boot": "another"}, {"namespace": "pid:[1]"})]
+    for process in (me, *elsewhere, None):
+        bucket = FakeBucket()
+        a_lock(bucket, "run-1", process).take(now=1000)
+        with pytest.raises(LockHeld) as refusal:
+            a_lock(bucket, "run-2").take(now=1001)
+        assert (f"it is process {os.getpid()} of this machine" in str(refusal.value)) is (process is me)
+        assert ("if it was killed, it holds the eval for 299 s more" in str(refusal.value)) is (process is not me)
+        assert a_lock(bucket, "run-2").take(now=1000 + HOLD_S) == ("run-1",)
+
+
+def test_an_id_that_went_to_another_process_keeps_no_eval(me: LockProcess) -> None:
+    bucket = FakeBucket()
+    a_lock(bucket, "run-1", me.model_copy(update={"started": "long ago"})).take(now=1000)
+    assert a_lock(bucket, "run-2").take(now=1001) == ("run-1",)
+
+
+def test_whom_a_dead_successor_had_still_to_end_is_the_next_ones_to_end(ended: LockProcess) -> None:
+    bucket = FakeBucket()
+    a_lock(bucket, "run-1", ended).take(now=0)
+    second = a_lock(bucket, "run-2", ended)
+    second.take(now=1)
+    second.renew(now=2)
+    third = a_lock(bucket, "run-3", ended)
+    assert third.take(now=3) == ("run-2", "run-1")
+    third.settled()
+    third.renew(now=4)
+    assert a_lock(bucket, "run-4").take(now=5) == ("run-3",)
+
+
+def test_a_later_attempt_of_a_run_inherits_what_the_first_had_to_end(ended: LockProcess) -> None:
+    bucket = FakeBucket()
+    a_lock(bucket, "run-1", ended).take(now=0)
+    a_lock(bucket, "run-2", ended).take(now=1)
+    assert a_lock(bucket, "run-2").take(now=2) == ("run-1",)
+
+
+@pytest.mark.parametrize("version", [0, 1, 9], ids=["older", "first", "newer"])
+def test_a_lock_of_another_release_holds_until_it_expires(version: int) -> None:
+    bucket = FakeBucket()
+    content = {"version": version, "run": "run-1", "owner": "bob", "since": "noon", "expires": 1000 + HOLD_S}
+    bucket.put_new("p/evals/eval-1/lock.json", json.dumps(content | {"later": 1} if version else content).encode())
+    with pytest.raises(LockHeld, match=r"run-1 \(bob, since noon\)"):
+        a_lock(bucket, "run-2").take(now=1000)
+    assert a_lock(bucket, "run-2").take(now=1000 + HOLD_S) == ("run-1",)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"version": 2, "run": "run-1"}'])
+def test_a_lock_that_does_not_say_whose_it_is_is_left_alone(content: bytes) -> None:
+    bucket = FakeBucket()
+    bucket.put_new("p/evals/eval-1/lock.json", content)
+    lock = a_lock(bucket, "run-2")
+    with pytest.raises(LockUnreadable, match=r"s3://b/p/evals/eval-1/lock\.json doesn't say who") as refusal:
+        lock.take(now=1000)
+    assert "\n" not in str(refusal.value)
+    with pytest.raises(LockUnreadable):
+        lock.renew(now=1000)
+    lock.release()
+    assert [data for data, _ in bucket.stored.values()] == [content]
+
+
 def test_an_eval_whose_controller_has_said_that_it_ended_is_taken_over_at_once() -> None:
     bucket = FakeBucket()
     a_lock(bucket, "run-1").take(now=1000)
@@ -145,10 +240,10 @@ def test_what_was_done_although_its_answer_was_lost_is_done() -> None:
     bucket = Forgetful()
     one, two = a_lock(bucket, "run-1"), a_lock(bucket, "run-2")
     one.take(now=0)
-    one.take(now=1)
+    one.renew(now=1)
     with pytest.raises(LockHeld):
         two.take(now=2)
-    two.take(now=1 + HOLD_S)
+    assert two.take(now=1 + HOLD_S) == ("run-1",)
     two.release()
     assert not bucket.stored
     assert bucket.lost >= 4
@@ -169,15 +264,38 @@ def test_a_renewal_at_the_moment_of_the_release_leaves_no_lock() -> None:
     bucket = Overtaken()
     lock = a_lock(bucket, "run-1")
     lock.take(now=0)
-    bucket.overtaker = lambda: a_lock(bucket, "run-1").take(now=1)
+    bucket.overtaker = lambda: lock.renew(now=1)
     lock.release()
+    assert not bucket.stored
+
+
+def test_a_renewal_that_ends_after_the_release_leaves_no_lock() -> None:
+    """S3 kept it waiting for longer than anybody waits for it: at its look, or at the put of a lock that it had found gone."""
+    bucket = Overtaken()
+    lock = a_lock(bucket, "run-1")
+    lock.take(now=0)
+    bucket.overtaker = lock.release
+    lock.renew(now=1)
+    assert not bucket.stored
+
+    lock = a_lock(bucket, "run-1")
+    bucket.before_put = lock.release
+    lock.renew(now=1)
+    assert bucket.before_put is None
     assert not bucket.stored
 
 
 class Overtaken(FakeBucket):
     """Lets another act between a read of the lock and what is made of it."""
 
-    overtaker: Callable[[], None] | None = None
+    overtaker: Callable[[], object] | None = None
+    before_put: Callable[[], object] | None = None
+
+    def put_new(self, key: str, data: bytes) -> bool:
+        act, self.before_put = self.before_put, None
+        if act:
+            act()
+        return super().put_new(key, data)
 
     def get_tagged(self, key: str) -> tuple[bytes, str]:
         seen = super().get_tagged(key)

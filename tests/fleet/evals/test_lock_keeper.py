@@ -57,6 +57,38 @@ def test_a_renewal_does_not_take_an_eval_back() -> None:
     assert keeper.lost is not None
 
 
+def test_nor_does_it_take_back_what_the_successor_lets_expire() -> None:
+    bucket, time = FakeBucket(), [1000.0]
+    keeper = LockKeeper(now=lambda: time[0])
+    keeper.take([a_lock(bucket, "run-1")])
+    a_lock(bucket, "run-2").take(now=1000.0 + HOLD_S)
+    time[0] += 3 * HOLD_S
+    keeper.renew()
+    assert keeper.lost is not None
+
+
+def test_whose_things_are_to_be_ended_is_told_once_of_several_evals() -> None:
+    first, second = FakeBucket(), FakeBucket()
+    for bucket in (first, second):
+        a_lock(bucket, "run-1").take(now=0)
+    keeper = LockKeeper(now=lambda: 1000.0)
+    keeper.take([a_lock(first, "run-2"), a_lock(second, "run-2")])
+    assert keeper.earlier == ["run-1"]
+    keeper.settled()
+    keeper.renew()
+    assert keeper.earlier == []
+    assert a_lock(second, "run-3").take(now=1000.0 + HOLD_S) == ("run-2",)
+
+
+def test_no_renewal_begins_once_the_block_has_ended() -> None:
+    """It would take the locks again that the clean-up has released."""
+    bucket = FakeBucket()
+    with LockKeeper(now=lambda: 1000.0) as keeper:
+        keeper.take([a_lock(bucket, "run-1")])
+    keeper.renew()
+    assert bucket.puts == 1
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -9,7 +9,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.local.processes import MARK, Finder, Process, end, family, process, read_records, write_record
+from fleet.local.processes import MARK, Finder, end, family, read_records, write_record
+from fleet.processes import Process, process
 
 
 def table(*rows: tuple[int, int, int, int]) -> dict[int, Process]:
