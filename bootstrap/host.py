@@ -137,13 +137,15 @@ def check_docker(*, run: Callable[[list[str]], str] | None = None, daemon_file: 
     info = _json(run(["info", "--format", "{{json .}}"]))
     if not info.get("ServerVersion"):
         # The client ends with 0 for some failures, and names them here.
-        raise DockerUnreachable(why="; ".join(info.get("ServerErrors") or []) or "it gave no version")
+        errors = info.get("ServerErrors")
+        said = "; ".join(str(error) for error in errors) if isinstance(errors, list) else ""
+        raise DockerUnreachable(why=said or "it gave no version")
     try:
         compose = run(["compose", "version", "--short"]).strip()
     except DockerUnreachable:  # the engine has just answered, so it is the plugin that isn't there
         compose = ""
     facts = DockerFacts(
-        engine=info["ServerVersion"],
+        engine=str(info["ServerVersion"]),
         compose=compose,
         pools=_pools(info.get("DefaultAddressPools"), "Base", "Size"),
         file_pools=_pools(_read(daemon_file).get("default-address-pools"), "base", "size"),
@@ -207,7 +209,11 @@ def _pools(raw: object, base: str, size: str) -> list[tuple[str, int]] | None:
     """Pools as the engine or the file lists them; None where there are none."""
     if not isinstance(raw, list) or not raw:
         return None
-    return [(str(pool.get(base)), int(pool.get(size) or 0)) for pool in raw if isinstance(pool, dict)]
+    return [(str(pool.get(base)), _number(pool.get(size))) for pool in raw if isinstance(pool, dict)]
+
+
+def _number(raw: object) -> int:
+    return int(raw) if isinstance(raw, int) or (isinstance(raw, str) and raw.isdecimal()) else 0
 
 
 def _dotted(numbers: tuple[int, ...]) -> str:

@@ -46,6 +46,10 @@ AT_REST = frozenset({"exited", "dead"})
 PROJECT = "com.docker.compose.project"
 
 
+class EngineUnclear(Exception):
+    """The engine didn't say what it has, or not as it does: nothing is known then, and nothing may go."""
+
+
 @dataclass(frozen=True, slots=True)
 class Container:
     """A container, as far as it may be removed."""
@@ -126,6 +130,12 @@ class DockerRoom:
         """Remove what may go; what was removed, for the log."""
         if trouble := self._note():
             return f"nothing could be removed: {trouble}"
+        try:
+            return self._make_room()
+        except EngineUnclear as unclear:
+            return f"nothing more could be removed: {unclear}"
+
+    def _make_room(self) -> str:
         now, until = self._wall(), self._clock() + ROOM_SECONDS
         stopped = old_containers(self._containers(), since=self._since, now=now)
         removed = 0
@@ -162,38 +172,57 @@ class DockerRoom:
         return ""
 
     def _containers(self) -> list[Container]:
-        ids = self._docker("ps", "--all", "--quiet", "--no-trunc", seconds=ANSWER_SECONDS).out.split()
-        return [
-            Container(
-                id=str(one["Id"]),
-                image=str(one["Image"]),
-                state=str(one["State"]["Status"]),
-                project=str((one["Config"].get("Labels") or {}).get(PROJECT, "")),
-                created=datetime.fromisoformat(one["Created"]),
-                ended=datetime.fromisoformat(one["State"]["FinishedAt"]),
-            )
-            for batch in _batches(ids, BATCH)
-            for one in self._inspect("container", batch)
-        ]
+        said = self._docker("ps", "--all", "--quiet", "--no-trunc", seconds=ANSWER_SECONDS)
+        if said.code:
+            raise EngineUnclear(said.why)
+        return self._inspect("container", said.out.split(), _container)
 
     def _images(self) -> list[Image]:
-        return [
-            Image(str(one["Id"]), tuple(one.get("RepoTags") or one.get("RepoDigests") or [one["Id"]]))
-            for batch in _batches(list(self._seen), BATCH)
-            for one in self._inspect("image", batch)
-        ]
+        return self._inspect("image", list(self._seen), _image)
 
-    def _inspect(self, kind: str, ids: Iterable[str]) -> list[dict[str, Any]]:
-        """Those that are still there; the client ends with 1 if one isn't."""
-        said = self._docker(kind, "inspect", *ids, seconds=ANSWER_SECONDS)
-        try:
-            found: list[dict[str, Any]] = json.loads(said.out)
-        except ValueError:
-            return []
+    def _inspect(self, kind: str, ids: list[str], read: Callable[[Any], T]) -> list[T]:
+        """Those that are still there; the client ends with 1 if one isn't. EngineUnclear: one can't be read, or none is told of."""
+        found: list[T] = []
+        for batch in _batches(ids, BATCH):
+            said = self._docker(kind, "inspect", *batch, seconds=ANSWER_SECONDS)
+            try:
+                found += [read(one) for one in _list(said.out)]
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise EngineUnclear(f"docker {kind} inspect doesn't say what it has ({said.why})") from error
         return found
 
     def _docker(self, *arguments: str, seconds: float) -> Said:
         return self._run(["docker", *arguments], env=self._env, seconds=seconds)
+
+
+def _list(text: str) -> list[Any]:
+    found = json.loads(text)
+    if not isinstance(found, list):
+        raise TypeError("no list")
+    return found
+
+
+def _container(one: Any) -> Container:
+    return Container(
+        id=str(one["Id"]),
+        image=str(one["Image"]),
+        state=str(one["State"]["Status"]),
+        project=str((one["Config"].get("Labels") or {}).get(PROJECT, "")),
+        created=_moment(one["Created"]),
+        ended=_moment(one["State"]["FinishedAt"]),
+    )
+
+
+def _image(one: Any) -> Image:
+    names = one.get("RepoTags") or one.get("RepoDigests") or [one["Id"]]
+    return Image(str(one["Id"]), tuple(str(name) for name in names))
+
+
+def _moment(text: str) -> datetime:
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is None:
+        raise ValueError(f"{text} may be any zone's")
+    return at
 
 
 def _batches(found: list[T], size: int) -> Iterator[list[T]]:

@@ -70,6 +70,15 @@ ROWS = [
     pytest.param({**GOOD, "ServerVersion": "20.10.24"}, "2.26.1", None, "engine is 20.10.24; Inspect", id="old engine"),
     pytest.param(GOOD, "2.20.3", None, "compose plugin is 2.20.3; Inspect", id="old compose"),
     pytest.param(GOOD, None, None, "compose plugin is not installed; Inspect", id="no compose"),
+    pytest.param({"ServerErrors": "no"}, "2.26.1", None, "it gave no version", id="errors in another form"),
+    pytest.param({**GOOD, "ServerVersion": {"a": 1}}, "2.26.1", None, "engine is {'a': 1}", id="no version"),
+    pytest.param(
+        {**GOOD, "DefaultAddressPools": [{"Base": "10.224.0.0/11", "Size": "wide"}]},
+        "2.26.1",
+        None,
+        "10.224.0.0/11 in /0s",
+        id="no size",
+    ),
     pytest.param({"ServerErrors": ["permission denied"]}, "2.26.1", None, "permission denied", id="no permission"),
     pytest.param(
         DockerUnreachable(why="Cannot connect to the Docker daemon"), "2", None, "Cannot connect", id="no engine"

@@ -95,6 +95,8 @@ class Engine:
     images: dict[str, list[str]] = field(default_factory=dict)
     down: bool = False
     slow: bool = False
+    odd: dict[str, Said] = field(default_factory=dict)
+    """Answers that aren't its own, by what was asked."""
 
     def __post_init__(self) -> None:
         answers = {
@@ -108,7 +110,9 @@ class Engine:
             "image rm": lambda asked: Said(0, "\n".join(self._drop(asked.argv[3:]))),
             "builder prune": lambda _: Said(0, "ID\tSIZE\nabc\t1kB\nTotal:\t1.5GB\n"),
         }
-        self.run = FakeCommands({f"docker {words}": self._unless_down(answer) for words, answer in answers.items()})
+        self.run = FakeCommands(
+            {f"docker {words}": self._unless_down(words, answer) for words, answer in answers.items()}
+        )
         self.room = DockerRoom(env={}, run=self.run, wall=lambda: self.now, clock=lambda: self.seconds)
 
     def put_container(self, name: str, *, ended: datetime, project: str, state: str = "exited") -> None:
@@ -124,8 +128,8 @@ class Engine:
     def asked(self, words: str) -> list[tuple[str, ...]]:
         return [one.argv for one in self.run.asked if " ".join(one.argv).startswith(f"docker {words}")]
 
-    def _unless_down(self, answer: Callable[[Asked], Said]) -> Callable[[Asked], Said]:
-        return lambda asked: Said(1, err="it is down") if self.down else answer(asked)
+    def _unless_down(self, words: str, answer: Callable[[Asked], Said]) -> Callable[[Asked], Said]:
+        return lambda asked: Said(1, err="it is down") if self.down else self.odd.get(words) or answer(asked)
 
     def _inspect(self, asked: Asked, things: dict[str, dict[str, object]]) -> Said:
         found = [things[one] for one in asked.argv[3:] if one in things]
@@ -190,6 +194,52 @@ def test_what_is_not_known_is_not_removed() -> None:
     engine.now += 2 * HOUR
     engine.room.make_room()
     assert list(engine.images) == ["baked"]
+
+
+ENTRY = {"Id": "x", "Image": "y", "State": {"Status": "exited", "FinishedAt": "now"}, "Config": {}, "Created": "now"}
+LATE = Said(124, err="no answer from docker within 30 seconds")
+NO_LISTS = [
+    "",
+    "<html>log in</html>",
+    "{}",
+    "null",
+    "7",
+    '{"message": "not found"}',
+    "[null]",
+    '["x"]',
+    '[{"ID": "x"}]',
+]
+NO_CONTAINERS = [
+    ENTRY,
+    {**ENTRY, "State": "exited"},
+    {**ENTRY, "Created": 7},
+    {**ENTRY, "Created": "2026-01-01T00:00:00"},
+    {**ENTRY, "Config": None},
+]
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        ("ps", LATE),
+        *(
+            (f"{kind} inspect", odd)
+            for kind in ("container", "image")
+            for odd in (LATE, *(Said(0, o) for o in NO_LISTS))
+        ),
+        *(("container inspect", Said(0, json.dumps([one]))) for one in NO_CONTAINERS),
+    ],
+    ids=str,
+)
+def test_an_engine_that_answers_oddly_loses_nothing_by_it(asked: str, answer: Said) -> None:
+    """What isn't known may be in use; and the guard, whose turn it is, must not end of it."""
+    engine = Engine()
+    an_hour_of_jobs(engine)
+    there = set(engine.containers)
+    engine.odd[asked] = answer
+    assert engine.room.make_room().startswith("nothing more could be removed: ")
+    assert there - set(engine.containers) == ({"old"} if asked == "image inspect" else set())
+    assert engine.asked("image rm") == []
 
 
 def test_the_engine_is_asked_for_its_images_now_and_then_only() -> None:
