@@ -3,21 +3,26 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import anyio
 import pytest
 from prefect.exceptions import TerminationSignal
 
+from bootstrap import worker_user
 from bootstrap.clockwork import real_clockwork
+from bootstrap.commands import Said
 from bootstrap.duty import on_duty
 from bootstrap.environment import JobEnvironment
 from bootstrap.host import DockerUnreachable, HostFailed
 from bootstrap.instance import Instance
+from bootstrap.worker_user import UserFacts
 from fleet.aws.parameters import ParameterNotReady
 from fleet.aws.queues import Depth, QueueGone
 from fleet.evals.documents import WorkerEvent
 from fleet.file_lock import FileLocked
+from tests.bootstrap.fake_commands import FakeCommands
 from tests.worker_order import ORDER
 
 
@@ -121,6 +126,29 @@ def test_a_duty_whose_tidying_fails_leaves_no_file_and_ends_as_it_would(monkeypa
     anyio.run(main)
     assert not duties[0].folder.exists()
     assert said[-1].startswith("not everything was tidied up: /e.values-turn has been locked by process 7")
+
+
+def test_the_jobs_users_rule_of_sudo_is_gone_when_the_duty_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a host of fakes, whose folder for sudo's rules is a real one: a machine that outlives the worker has nothing of it."""
+    sudoers, home = tmp_path / "sudoers.d", tmp_path / "home"
+    sudoers.mkdir()
+    commands = FakeCommands({"uv": Said(0, "uv 0.9.0"), "visudo": Said(0)})
+    monkeypatch.setattr("bootstrap.instance.Queues", lambda _: Deaf())
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(worker_user, "look", lambda user: UserFacts(user, 1000, home, home_is_theirs=True, own_uid=0))
+    for made, instead in (("prepare", {"sudoers": sudoers, "run": commands}), ("withdraw", {"sudoers": sudoers})):
+        monkeypatch.setattr(worker_user, made, partial(getattr(worker_user, made), **instead))
+    order = ORDER.model_copy(update={"worker_user": "ubuntu"})
+
+    async def main() -> None:
+        async with on_duty(order, worker="w", say=print, environ={"FLEET_INSTANCE_ID": "i-0"}) as instance:
+            await instance.prepare_user()
+            assert [path.name for path in sudoers.iterdir()] == [worker_user.RULE]
+
+    anyio.run(main)
+    assert list(sudoers.iterdir()) == []
 
 
 class Heard:
