@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import anyio
@@ -42,6 +43,13 @@ TAG_CHANCES = 2
 """Instances that are tried for one member: tags that can't be written twice can't be written."""
 DROP_TRIES = 6
 """EC2 may not know for some seconds what it has just launched."""
+DROP_AGAIN = THROTTLED | IN_DOUBT | DENIED
+"""Refusals of a termination that time may mend: denied too, as in `DENIED_S`."""
+
+MAY_BE_LEFT = f"instances may be left, which their tag {LAUNCH_TAG} finds"
+
+in_thread = partial(anyio.to_thread.run_sync, abandon_on_cancel=True)
+"""A blocking call that isn't waited for beyond a deadline; it goes on. For what has nothing to hand over that others don't find."""
 
 log = logging.getLogger(__name__)
 
@@ -178,8 +186,10 @@ class Hunt:
             error = found
         finally:
             try:
-                with anyio.move_on_after(CLEAN_UP_S, shield=True):
+                with anyio.move_on_after(CLEAN_UP_S, shield=True) as cleaning:
                     await self._clean_up()
+                if cleaning.cancelled_caught:
+                    log.error("cleaning up after the launch %s took too long: %s", self._order.attempt, MAY_BE_LEFT)
             finally:
                 for member in self._members:
                     member.fail(error)
@@ -285,27 +295,23 @@ class Hunt:
         for tries in range(1, DROP_TRIES + 1):
             if not left:
                 return
+            codes: Mapping[str, str] = {}
+            error: AwsRefused | None = None
             try:
-                unknown = await anyio.to_thread.run_sync(self._ec2.terminate, left)
+                unknown = await in_thread(self._ec2.terminate, left)
+            except TerminationRefused as refused:  # the others go
+                unknown, codes, error = refused.unknown, refused.codes, refused
             except AwsRefused as refused:
-                unknown = frozenset[str]()
-                if isinstance(refused, TerminationRefused):  # the others go
-                    unknown = refused.unknown
-                    self._dropped |= {*left} - unknown - {*refused.ids}
-                    left = sorted(unknown | {*refused.ids})
-                # Denied too, as in `DENIED_S`.
-                again = bool(unknown) or refused.code in THROTTLED | IN_DOUBT | DENIED
-                if tries == DROP_TRIES or not again:
-                    log.error("instances left running: %s: %s", ", ".join(left), refused)  # noqa: TRY400  said in one line
-                    return
-            else:
-                self._dropped |= {*left} - unknown
-                left = sorted(unknown)
-                if not left:
-                    return
-            if tries < DROP_TRIES:
+                unknown, codes, error = frozenset[str](), dict.fromkeys(left, refused.code), refused
+            self._dropped |= {*left} - unknown - codes.keys()
+            again = {each for each, code in codes.items() if code in DROP_AGAIN and tries < DROP_TRIES}
+            if kept := sorted(codes.keys() - again):
+                log.error("instances left running: %s: %s", ", ".join(kept), error)
+            left = sorted(unknown | again)
+            if left and tries < DROP_TRIES:
                 await self._sleep(wait_after(tries, self._draw()))
-        log.warning("instances that EC2 doesn't know after their launch: %s", ", ".join(left))
+        if left:
+            log.warning("instances that EC2 doesn't know after their launch: %s", ", ".join(left))
 
     async def _clean_up(self) -> None:
         """Remove everything of this group that nobody has taken. Each step has its turn, whatever fails in another."""
@@ -314,16 +320,16 @@ class Hunt:
             try:
                 await step()
             except Exception:
-                log.exception("something of the launch %s may be left; its tags find it", self._order.attempt)
+                log.exception("cleaning up after the launch %s failed: %s", self._order.attempt, MAY_BE_LEFT)
 
     async def _drop_untaken(self) -> None:
-        launched, in_doubt = await anyio.to_thread.run_sync(self._ledger.end)
+        launched, in_doubt = await in_thread(self._ledger.end)
         await self.drop(launched - self._given)
         for look in range(LOOKS if in_doubt else 0):
             if look:
                 await self._sleep(LOOK_AGAIN_S)
             try:
-                found = await anyio.to_thread.run_sync(self._ec2.find, {LAUNCH_TAG: self._order.attempt})
+                found = await in_thread(self._ec2.find, {LAUNCH_TAG: self._order.attempt})
             except AwsRefused as refused:
                 log.warning("instances of the launch %s can't be looked for: %s", self._order.attempt, refused)
                 continue
@@ -331,7 +337,7 @@ class Hunt:
 
     async def _close(self) -> None:
         try:
-            await anyio.to_thread.run_sync(self._ec2.close)
+            await in_thread(self._ec2.close)
         except AwsRefused as refused:
             log.warning("a launch template is left: %s", refused)
 

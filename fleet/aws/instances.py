@@ -87,8 +87,8 @@ class Answer:
 class TerminationRefused(AwsRefused):
     """EC2 refused to end some of the instances; the others go. Code and reason are those of the first one that was refused."""
 
-    ids: tuple[str, ...]
-    """Those that were refused."""
+    codes: Mapping[str, str]
+    """Those that were refused, each with EC2's code."""
     unknown: frozenset[str]
     """Those that EC2 doesn't know."""
 
@@ -213,9 +213,7 @@ class Instances:
 
         TerminationRefused: some of several were refused, and the others go.
         """
-        refusals: dict[str, AwsRefused] = {}
-        for start in range(0, len(ids), TERMINATE_AT_ONCE):
-            refusals |= refused_of(ids[start : start + TERMINATE_AT_ONCE], self._terminate)
+        refusals = refused_of(ids, self._terminate, at_once=TERMINATE_AT_ONCE)
         unknown = frozenset(each for each, refused in refusals.items() if refused.code in UNKNOWN_INSTANCE)
         refusals = {each: refused for each, refused in refusals.items() if each not in unknown}
         if not refusals:
@@ -223,7 +221,8 @@ class Instances:
         refused = in_one(refusals, where=f" in {self.region}")
         if len(ids) == 1:
             raise refused
-        raise TerminationRefused(**vars(refused), ids=tuple(refusals), unknown=unknown)
+        codes = {each: one.code for each, one in refusals.items()}
+        raise TerminationRefused(**vars(refused), codes=codes, unknown=unknown)
 
     def _terminate(self, ids: Sequence[str]) -> None:
         with calling("ec2", f"{', '.join(ids)} in {self.region}"):

@@ -76,7 +76,7 @@ class SecretUnreadable(FleetError):
 
 
 class Parameters:
-    """The parameters of one account and region. Every method raises AwsRefused where SSM refuses or doesn't answer.
+    """The parameters of one account and region. Methods raise AwsRefused where SSM refuses or doesn't answer, `try_delete` none.
 
     Share one among the threads of a run: their writes keep one pace, so that a throttled one slows them all.
     """
@@ -154,11 +154,12 @@ class Parameters:
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete these parameters; absent ones are success. AwsRefused names those that are left; the others are gone."""
-        refusals: dict[str, AwsRefused] = {}
-        for start in range(0, len(names), NAMES_A_CALL):
-            refusals |= refused_of(names[start : start + NAMES_A_CALL], self._delete)
-        if refusals:
+        if refusals := self.try_delete(names):
             raise in_one(refusals)
+
+    def try_delete(self, names: Sequence[str]) -> Mapping[str, AwsRefused]:
+        """Delete these parameters, as `delete` does; those that are left, each with SSM's refusal."""
+        return refused_of(names, self._delete, at_once=NAMES_A_CALL)
 
     def find(self, path: str) -> list[str]:
         """The names of all parameters below `path`, at any depth; no value is read."""

@@ -313,8 +313,8 @@ class Observer:
             try:
                 unknown = await anyio.to_thread.run_sync(self._ec2_of(aws).terminate, ids)
             except TerminationRefused as refused:
-                self._complain(f"the end of {', '.join(refused.ids)} in {aws.region}", refused)
-                unknown = refused.unknown.union(refused.ids)
+                self._complain(f"the end of {', '.join(refused.codes)} in {aws.region}", refused)
+                unknown = refused.unknown.union(refused.codes)
             except AwsRefused as refused:
                 self._complain(f"the end of instances in {aws.region}", refused)
                 continue

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fleet.aws.batches import OF_THE_CALL, in_one, refused_of
+from fleet.aws.batches import OF_ANY_CALL, OF_THE_CALL, in_one, refused_of
 from fleet.aws.failures import AwsRefused, Denied, Throttled
 
 
@@ -63,7 +63,17 @@ def test_throttling_in_the_midst_is_one_s_own() -> None:
 
 @pytest.mark.parametrize("code", sorted(OF_THE_CALL))
 def test_what_is_about_none_of_them_is_not_asked_again_one_by_one(code: str) -> None:
-    ask = Ask(b=code)
-    with pytest.raises(AwsRefused):
-        refused_of("abc", ask)
-    assert len(ask.calls) == 1
+    ask = Ask(c=code)
+    assert set(refused_of("abcdef", ask, at_once=2)) == {*"cdef"}
+    assert ask.calls == [["a", "b"], ["c", "d"]]
+
+
+@pytest.mark.parametrize("code", sorted(OF_ANY_CALL))
+def test_a_login_that_ends_in_the_midst_ends_the_asking_one_by_one(code: str) -> None:
+    ask = Ask(a="AccessDenied", c=code)
+    refusals = refused_of("abcdef", ask, at_once=5)
+    assert {name: refusal.code for name, refusal in refusals.items()} == {
+        "a": "AccessDenied",
+        **dict.fromkeys("cdef", code),
+    }
+    assert ask.calls == [["a", "b", "c", "d", "e"], ["a"], ["b"], ["c"]]

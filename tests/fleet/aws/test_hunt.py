@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import anyio
 import pytest
 
+import fleet.aws.hunt
 from fleet.aws.capacity import Refusal
 from fleet.aws.hunt import LOOK_AGAIN_S, Hunt, LaunchStopped, Member, Pace
 from fleet.aws.instances import Answer, LaunchOrder, TerminationRefused
@@ -151,7 +152,7 @@ def test_a_bug_while_cleaning_up_keeps_nobody_waiting_and_no_other_step_from_its
     setattr(ec2, step, broken)
     hunt(ec2, waiting)
     assert [type(member.error) for member in waiting] == [KeyError] * 2
-    assert "something of the launch group-1 may be left" in caplog.text
+    assert "cleaning up after the launch group-1 failed: instances may be left" in caplog.text
     assert ec2.closed == 1
     assert bool(ec2.running) == (step != "close")
 
@@ -173,7 +174,7 @@ def test_one_instance_that_may_not_be_ended_keeps_no_other_running(caplog: pytes
             kept = min(self.running)
             unknown = super().terminate([each for each in ids if each != kept])
             if kept in ids:
-                facts = {**vars(refused(BAD)), "ids": (kept,), "unknown": unknown}
+                facts = {**vars(refused(BAD)), "codes": {kept: BAD}, "unknown": unknown}
                 raise TerminationRefused(**facts)
             return unknown
 
@@ -182,6 +183,59 @@ def test_one_instance_that_may_not_be_ended_keeps_no_other_running(caplog: pytes
     assert len(ec2.running) == 1
     assert len(ec2.terminated) == 2
     assert f"instances left running: {next(iter(ec2.running))}: " in caplog.text
+
+
+def test_each_of_several_that_were_refused_is_tried_again_for_its_own_reason(caplog: pytest.LogCaptureFixture) -> None:
+    """One is protected for good, and EC2 names that first; another's call was only throttled."""
+
+    class Mixed(FakeEc2):
+        codes: Mapping[str, str]
+
+        def terminate(self, ids: Sequence[str]) -> frozenset[str]:
+            if not self.terminated:
+                protected, throttled, *others = sorted(self.running)
+                self.codes = {protected: "OperationNotPermitted", throttled: SLOW}
+                super().terminate(others)
+            else:
+                super().terminate([each for each in ids if self.codes.get(each) == SLOW])
+            if codes := {each: self.codes[each] for each in ids if each in self.running}:
+                raise TerminationRefused(
+                    **vars(refused("OperationNotPermitted")), codes=codes, unknown=frozenset[str]()
+                )
+            return frozenset()
+
+    ec2, waiting = Mixed([BUG]), members(3)
+    hunt(ec2, waiting)
+    assert len(ec2.terminated) == 2
+    (kept,) = ec2.running
+    lines = [line for line in caplog.messages if line.startswith("instances left running: ")]
+    assert all(line.startswith(f"instances left running: {kept}: ") for line in lines)
+    assert lines
+
+
+@pytest.mark.parametrize("step", ["terminate", "find", "close"])
+def test_a_call_that_hangs_keeps_nobody_waiting_beyond_the_deadline(
+    step: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    go_on = threading.Event()
+
+    def hang(*_: object) -> Any:
+        assert go_on.wait(10)
+        return frozenset() if step == "terminate" else []
+
+    ec2, waiting = FakeEc2([BUG]), members(2)
+    setattr(ec2, step, hang)
+    monkeypatch.setattr(fleet.aws.hunt, "CLEAN_UP_S", 0.01)
+
+    async def go() -> None:
+        clock = Clock()
+        await Hunt(ec2, ORDER, PLACES, waiting, clock=clock, sleep=clock.sleep, draw=lambda: 0.0).run()
+        assert not go_on.is_set()
+        go_on.set()
+
+    anyio.run(go)
+    assert [type(member.error) for member in waiting] == [KeyError] * 2
+    assert "cleaning up after the launch group-1 took too long: instances may be left" in caplog.text
 
 
 def test_a_template_that_cannot_be_removed_is_said_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:

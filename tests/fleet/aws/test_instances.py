@@ -163,7 +163,7 @@ def test_an_instance_that_may_not_be_ended_is_named_and_the_others_go(
     with pytest.raises(TerminationRefused) as caught:
         ec2.terminate([kept, others[0], unknown, others[1]])
     refused = caught.value
-    assert (refused.code, refused.ids) == (code, (kept,))
+    assert (refused.code, refused.codes) == (code, {kept: code})
     assert refused.unknown == {unknown}
     assert str(refused) == f"ec2 TerminateInstances of {kept} in {REGION} failed: {code}: not this one"
     assert [seen.leaving for each in others if (seen := ec2.get(each))] == [True, True]

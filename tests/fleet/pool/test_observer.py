@@ -110,7 +110,9 @@ class World:
                 "code": "UnauthorizedOperation",
                 "why": "not this one",
             }
-            raise TerminationRefused(**facts, target=", ".join(left), ids=tuple(left), unknown=frozenset())
+            raise TerminationRefused(
+                **facts, target=", ".join(left), codes=dict.fromkeys(left, facts["code"]), unknown=frozenset()
+            )
         return frozenset()
 
     # Prefect
