@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Protocol
 
 from fleet.aws.failures import AwsRefused
@@ -30,8 +29,8 @@ class KeepsSecrets(Protocol):
         """Write one parameter; False: it was no longer wanted."""
         ...
 
-    def delete(self, names: Sequence[str]) -> None:
-        """Delete parameters; absent ones are success."""
+    def try_delete(self, names: Sequence[str]) -> Mapping[str, AwsRefused]:
+        """Delete parameters; those that are left, each with SSM's refusal. Absent ones are success."""
         ...
 
 
@@ -68,6 +67,7 @@ class Handout:
         own = self.parameter(instance)
         with self._lock:
             self._instances.add(instance)
+            self._to_delete.difference_update(self._names_of(instance))  # of a write that failed: this one's must stay
         written = False
         try:
             written = all(
@@ -126,11 +126,7 @@ class Handout:
         with self._lock:
             names = sorted(self._to_delete)
         if names:
-            with suppress(AwsRefused):
-                self._parameters.delete(names)
-                with self._lock:
-                    self._to_delete.difference_update(names)
-                    self._deleted.update(names)
+            self._delete(names)
 
     def close(self) -> None:
         """The run is over: nothing is written any more."""
@@ -144,5 +140,11 @@ class Handout:
         names = self._names_of(instance)
         with self._lock:
             self._to_delete.update(names)
-        with suppress(AwsRefused):  # it stays noted
-            self._parameters.delete(names)
+        self._delete(names)
+
+    def _delete(self, names: Sequence[str]) -> None:
+        """Delete these; what is left stays noted, and what is gone isn't asked for again."""
+        gone = set(names) - self._parameters.try_delete(names).keys()
+        with self._lock:
+            self._to_delete.difference_update(gone)
+            self._deleted.update(gone)

@@ -29,6 +29,8 @@ class Store:
         self.deleted: list[list[str]] = []
         self.refuses: dict[str, AwsRefused] = {}
         self.deletes = True
+        self.kept: set[str] = set()
+        """Those that may not be deleted."""
         self.before: Callable[[str], None] = lambda name: None
         self.after: Callable[[str], None] = lambda name: None
 
@@ -53,13 +55,15 @@ class Store:
         self.after(name)
         return True
 
-    def delete(self, names: Sequence[str]) -> None:
+    def try_delete(self, names: Sequence[str]) -> Mapping[str, AwsRefused]:
         if not self.deletes:
-            raise refusal(Throttled)
+            return dict.fromkeys(names, refusal(Throttled))
         shorts = [name.removeprefix(f"{PATH}/") for name in names]
         self.deleted.append(shorts)
         for name in shorts:
-            self.held.pop(name, None)
+            if name not in self.kept:
+                self.held.pop(name, None)
+        return {f"{PATH}/{name}": refusal() for name in shorts if name in self.kept}
 
 
 @pytest.fixture
@@ -133,6 +137,27 @@ def test_what_can_not_be_deleted_now_is_deleted_at_the_next_look(store: Store, h
     handout.delete_fetched()
     handout.delete_fetched()
     assert store.deleted == [["i-1"]]
+
+
+def test_what_is_gone_is_not_asked_for_again_because_another_is_left(store: Store, handout: Handout) -> None:
+    handout.write("i-1")
+    store.kept = {"i-1.env.mac"}
+    handout.ended(["i-1"])
+    handout.delete_fetched()
+    handout.delete_fetched()
+    assert store.deleted == [["i-1", "i-1.env.linux", "i-1.env.mac"], ["i-1.env.mac"]]
+
+
+def test_a_write_that_is_tried_again_stays_though_what_the_first_had_written_could_not_be_deleted(
+    store: Store, handout: Handout
+) -> None:
+    store.refuses, store.deletes = {"i-1": refusal()}, False
+    with pytest.raises(Denied):
+        handout.write("i-1")
+    store.refuses, store.deletes = {}, True
+    assert handout.write("i-1")
+    handout.delete_fetched()
+    assert list(store.held) == NAMES
 
 
 def test_an_instance_that_ended_leaves_none_also_if_nobody_heard_that_it_had_fetched_them(
