@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fleet.aws.batches import in_one
+from fleet.aws.batches import each_refused, in_one
+from fleet.aws.capacity import IN_DOUBT
 from fleet.aws.commands import aws_command
-from fleet.aws.failures import AwsRefused, Denied, calling
+from fleet.aws.failures import THROTTLED, AwsRefused, Denied, calling
 from fleet.aws.images import CONTRACT_TAG, UNKNOWN_AMI, VERSION_TAG
 from worker_image.failures import BuildFailed, BuildTimedOut, NotAllowed
 from worker_image.names import ARCHITECTURE_TAG, BUILD_TAG, LONGEST_TAG, REASON_TAG, RECIPE_TAG, STATE_TAG, BuildNames
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, ImageTypeDef
 
 UNKNOWN_SNAPSHOT = frozenset({"InvalidSnapshot.NotFound", "InvalidSnapshotID.Malformed"})
-IN_USE = "InvalidSnapshot.InUse"
-"""EC2 says it for some seconds after the image of a snapshot was deregistered."""
+NOT_NOW = THROTTLED | IN_DOUBT | {"InvalidSnapshot.InUse"}
+"""Refusals of a deletion that time mends; the last is said for some seconds after the image of a snapshot was deregistered."""
 DELETE_TRIES = 6
 IMAGE_MINUTES = 60.0
 """Copying a disk of some gigabytes into a snapshot takes 5 to 15 minutes."""
@@ -185,7 +186,7 @@ class Amis:
     def remove(self, image: OwnImage) -> None:
         """Deregister the image and delete its snapshots; what is gone already is success. ValueError: it isn't ours.
 
-        A snapshot that may not be deleted is told: it is billed, and nothing leads to it any more.
+        A snapshot that can't be deleted is told: it is billed, and nothing leads to it any more.
         """
         if not image.build:
             raise ValueError(f"{image.id} doesn't carry our tag")
@@ -195,25 +196,16 @@ class Amis:
         except AwsRefused as refusal:
             if refusal.code not in UNKNOWN_AMI:
                 raise
-        for snapshot in image.snapshots:
-            try:
-                self.delete_snapshots([snapshot])
-            except Denied as denied:
-                command = aws_command(self.place.region, "ec2", "delete-snapshot", "--snapshot-id", snapshot)
-                self.place.say(
-                    f"{snapshot} of the removed image {image.id} is left, since this identity may not delete it ({denied.code}): "
-                    f"`{command}`"
-                )
+        for snapshot, left in each_refused(image.snapshots, self._delete_snapshot).items():
+            command = aws_command(self.place.region, "ec2", "delete-snapshot", "--snapshot-id", snapshot)
+            why = "this identity may not delete it" if isinstance(left, Denied) else "EC2 didn't delete it"
+            self.place.say(
+                f"{snapshot} of the removed image {image.id} is left, since {why} ({left.code}): `{command}`"
+            )
 
-    def delete_snapshots(self, snapshots: Iterable[str]) -> None:
+    def delete_snapshots(self, snapshots: Sequence[str]) -> None:
         """Delete these; waits for EC2 to see that their image is gone. AwsRefused names those that stay; the others go."""
-        refusals: dict[str, AwsRefused] = {}
-        for snapshot in snapshots:
-            try:
-                self._delete_snapshot(snapshot)
-            except AwsRefused as refusal:
-                refusals[snapshot] = refusal
-        if refusals:
+        if refusals := each_refused(snapshots, self._delete_snapshot):
             raise in_one(refusals, where=f" in {self.place.region}")
 
     def _delete_snapshot(self, snapshot: str) -> None:
@@ -224,7 +216,7 @@ class Amis:
             except AwsRefused as refusal:
                 if refusal.code in UNKNOWN_SNAPSHOT:
                     return
-                if refusal.code != IN_USE or not left:
+                if refusal.code not in NOT_NOW or not left:
                     raise
                 self.place.patience.sleep(self.place.patience.every)
             else:

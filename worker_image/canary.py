@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
+from fleet.aws.instances import LEAVING
 from fleet.aws.objects import ObjectAbsent
 from fleet.pool.code import code_archive
 from fleet.pool.user_data import user_data
 from worker_image.amis import Amis, OwnImage
 from worker_image.failures import BuildTimedOut, CanaryFailed
-from worker_image.machines import GONE, Machine, MachineOrder, Machines
+from worker_image.machines import Machine, MachineOrder, Machines
 from worker_image.names import BuildNames
 from worker_image.place import Place
 
@@ -92,7 +93,7 @@ def silent_end(machine: Machine, seconds: float) -> str:
     """Why no report will come any more; empty: it may."""
     if machine.state == "absent":
         return "" if seconds < ABSENT_SECONDS else f"EC2 doesn't know its instance {machine.id}"
-    if machine.state in GONE | {"stopped", "stopping"}:
+    if machine.state in LEAVING | {"stopped", "stopping"}:
         return f"its instance {machine.id} ended without a report ({machine.reason or 'no reason given'})"
     return ""
 

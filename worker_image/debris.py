@@ -10,9 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 
+from fleet.aws.instances import LEAVING, Instances
 from fleet.errors import FleetError
 from worker_image.amis import Amis, OwnImage
-from worker_image.machines import GONE, Machine, Machines
+from worker_image.machines import Machine, Machines
 from worker_image.names import BuildNames
 from worker_image.place import Place
 from worker_image.publish import named_images
@@ -64,7 +65,7 @@ def sweep(place: Place, *, now: datetime | None = None) -> list[str]:
     machines, amis = Machines(place), Amis(place)
     done: list[str] = []
     stale = [one for one in machines.of_builds() if is_stale(one, oldest)]
-    machines.terminate([one.id for one in stale])
+    Instances(place.aws).terminate([one.id for one in stale])
     done += [f"terminated {one.id} of the build {one.build}" for one in stale]
     for image in stale_images(amis.own(), named_images(place), oldest):
         amis.remove(image)
@@ -93,10 +94,10 @@ def _end(place: Place, machines: Machines, build: str) -> None:
     known = [machine for machine in place.made if machine.startswith("i-")]
     while True:
         found = dict.fromkeys([*known, *(one.id for one in machines.of_builds(build))])
-        left = [machine for machine in found if machines.see(machine).state not in GONE]
+        left = [machine for machine in found if machines.see(machine).state not in LEAVING]
         if not left or patience.clock() > until:
             return
-        machines.terminate(left)
+        Instances(place.aws).terminate(left)
         patience.sleep(patience.every)
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from fleet.aws.batches import in_one, refused_of
 from fleet.aws.capacity import Next, after_refusal
 from fleet.aws.failures import AwsRefused, calling
+from fleet.aws.instances import LEAVING, UNKNOWN_INSTANCE
 from fleet.aws.network import look, settle
 from worker_image.failures import ImageFailure, NotAllowed
 from worker_image.names import BUILD_TAG, BuildNames
@@ -22,8 +22,6 @@ from worker_image.place import Place, denied_words
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, InstanceTypeDef
 
-GONE = frozenset({"terminated", "shutting-down"})
-UNKNOWN = frozenset({"InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed"})
 TRIES = 6
 """Of one place that EC2 is too busy for."""
 CONSOLE_LINES = 15
@@ -118,7 +116,7 @@ class Machines:
             with calling("ec2", f"{machine} in {self.place.region}"):
                 answer = self.place.aws.ec2.describe_instances(InstanceIds=[machine])
         except AwsRefused as refusal:
-            if refusal.code in UNKNOWN:
+            if refusal.code in UNKNOWN_INSTANCE:
                 return Machine(machine, "absent")
             raise
         found = [each for reservation in answer["Reservations"] for each in reservation["Instances"]]
@@ -139,7 +137,7 @@ class Machines:
                 for reservation in page["Reservations"]
                 for each in reservation["Instances"]
             ]
-        return [one for one in found if one.state not in GONE]
+        return [one for one in found if one.state not in LEAVING]
 
     def console(self, machine: str) -> str:
         """The last lines that it wrote on its console; empty where EC2 has none."""
@@ -149,16 +147,6 @@ class Machines:
         except AwsRefused:
             return ""  # a help for a person, who is told of a failure already
         return "\n".join(output.splitlines()[-CONSOLE_LINES:])
-
-    def terminate(self, machines: Sequence[str]) -> None:
-        """Ask for the end of these; the ones that EC2 doesn't know are success. AwsRefused names those that stay; the others go."""
-        found = refused_of(machines, self._terminate)
-        if refusals := {machine: refusal for machine, refusal in found.items() if refusal.code not in UNKNOWN}:
-            raise in_one(refusals, where=f" in {self.place.region}")
-
-    def _terminate(self, machines: Sequence[str]) -> None:
-        with calling("ec2", f"{', '.join(machines)} in {self.place.region}"):
-            self.place.aws.ec2.terminate_instances(InstanceIds=list(machines))
 
 
 def run_arguments(
