@@ -37,6 +37,7 @@ from fleet.evals.progress import RunTally
 from fleet.evals.registry import has_login
 from fleet.evals.report import RunReport
 from fleet.evals.request import EvalRequest
+from fleet.evals.result_checks import ResultChecks
 from fleet.evals.secrets import RunSecrets
 from fleet.evals.setup_script import read_setup_script
 from fleet.evals.steps import Finished, Limits, Stop, TopUp
@@ -288,6 +289,7 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
         handout=run.handout if created.secrets else None,
         price=run.price,
         limits=Limits(
+        checks=ResultChecks(site, queues.work),
             stall_hours=run.config.stall_hours, max_cost=run.config.max_cost, deadline_hours=run.config.deadline_hours
         ),
     )

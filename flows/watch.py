@@ -18,8 +18,9 @@ from fleet.errors import FleetError
 from fleet.evals.dead_letters import take_in
 from fleet.evals.documents import EvalId, WorkerEvent
 from fleet.evals.handout import Handout
-from fleet.evals.preparation import FailureRecords, finished_jobs
+from fleet.evals.preparation import FailureRecords, stored_results
 from fleet.evals.progress import Progress, RunTally, WorkerFacts, WorkerPhase, snapshot
+from fleet.evals.result_checks import ResultChecks
 from fleet.evals.site import Site
 from fleet.evals.steps import KEPT, Finished, Limits, Spent, Step, Stop, next_step
 from fleet.pool import runs as workers_of
@@ -33,7 +34,7 @@ EVENTS_A_LOOK = 200
 LIST_S = 15.0
 """Seconds between two listings of S3 while no event says that something is finished."""
 LISTING_KEYS = 5_000
-"""Above so many results a listing costs whole seconds, so that it is made on schedule only."""
+"""Above so many results a listing costs whole seconds, so that it is made on schedule only. Nor are their ends looked at then."""
 PATIENCE_S = 300.0
 """How long AWS or Prefect may fail to answer before the run is given up. Instances work on meanwhile."""
 AGAIN_S = 2.0
@@ -67,6 +68,8 @@ class Watch:
     price: float | None
     dead: str = ""
     """URL of the dead-letter queue; empty: it isn't looked at."""
+    checks: ResultChecks | None = None
+    """What looks at results as they come; None: the merge will."""
     handout: Handout | None = None
     """The run's secrets, if it has some."""
     limits: Limits = field(default_factory=Limits)
@@ -156,15 +159,25 @@ class Watch:
             still_hours=None if self._moved is None else (now - self._moved) / 3600,
             cost=self._snapshot().whole_cost,
         )
-        return next_step(self.tally, self.facts, replaced=self.replaced, limits=self.limits, spent=spent)
+        return next_step(
+            self.tally,
+            self.facts,
+            replaced=self.replaced,
+            resends=self.checks.rounds if self.checks else 0,
+            limits=self.limits,
+            spent=spent,
+        )
 
     def _snapshot(self) -> Progress:
         return snapshot(self.tally, self.facts, price=self.price, seconds=self.clock() - self._began)
 
     def _must_list(self) -> bool:
         waited = self.clock() - self._listed
-        small = sum(len(one.jobs) for one in self.tally.evals.values()) <= LISTING_KEYS
-        return waited >= LIST_S or (self._news and small)
+        return waited >= LIST_S or (self._news and self._is_small)
+
+    @property
+    def _is_small(self) -> bool:
+        return sum(len(one.jobs) for one in self.tally.evals.values()) <= LISTING_KEYS
 
     def _list(self) -> None:
         self._read_ends()
@@ -178,7 +191,13 @@ class Watch:
 
     def _read_ends(self) -> None:
         for eval_id, tally in self.tally.evals.items():
-            tally.done = finished_jobs(self.site, eval_id) & tally.jobs.keys()
+            results = stored_results(self.site, eval_id)
+            tally.done = results.keys() & tally.jobs.keys()
+            if self.checks and self._is_small:
+                again = self.checks.taken_back(eval_id, {job: results[job] for job in tally.done})
+                tally.done -= again.keys()
+                for job, flaw in again.items():
+                    get_run_logger().warning("The result of job %s can't be used and runs again: %s", job, flaw)
             failed = self.failures[eval_id].final(self.site) if eval_id in self.failures else {}
             tally.failed = {job: why for job, why in failed.items() if job not in tally.done}
 

@@ -145,6 +145,22 @@ class Objects:
         self._read(key, content)
         return content.getvalue()
 
+    def get_end(self, key: str, count: int, etag: str) -> bytes | None:
+        """The last `count` bytes at `key` (all, if there are fewer); None: what lies there isn't the object with `etag` any more.
+
+        An empty object has no end: S3 refuses to be asked for it.
+        """
+        try:
+            with calling("s3", self.uri(key)):
+                answer = self.aws.s3.get_object(
+                    Bucket=self.bucket, Key=key, Range=f"bytes=-{count}", IfMatch=f'"{etag}"'
+                )
+                return answer["Body"].read()
+        except AwsRefused as refusal:
+            if refusal.code in LOST_RACE | ABSENT:
+                return None
+            raise
+
     def download(self, key: str, to: Path) -> None:
         """The content at `key` as the file `to`, in one step: whole or not there. Folders are made. ObjectAbsent: no object."""
         to.parent.mkdir(parents=True, exist_ok=True)

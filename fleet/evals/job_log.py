@@ -6,8 +6,11 @@ set the object aside and run its job again.
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import struct
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,8 +25,17 @@ from fleet.wire import DocumentRefused
 FINISHED = (b"success", b"error")
 """The statuses of a log that Inspect has finished; `started` and `cancelled` are the others."""
 
+NEVER_FINISHED = "it was never finished"
+
 # Inspect writes the status second and calls the order of these fields part of the format. The whole may be large.
 _STATUS = re.compile(rb'\{\s*"version":\s*\d+,\s*"status":\s*"(\w+)"')
+
+END_BYTES = 64 * 1024
+"""Of a result's end, by which `flaw_at_end` judges: the directory of some hundred samples, and all of most results."""
+_END = struct.Struct("<4s8x2LH")
+"""Of a zip: signature, size and place of the directory, length of the comment."""
+_ELSEWHERE = 0xFFFFFFFF
+"""As the directory's size or place: a larger record says it."""
 
 Pair = tuple[str, int]
 """A sample's id as text and its epoch: what Inspect tells samples apart by."""
@@ -74,9 +86,33 @@ def open_job_log(path: Path, eval_id: EvalId, jobs: Mapping[JobId, Job]) -> Iter
         yield log
 
 
+def flaw_at_end(end: bytes, size: int) -> str:
+    """What is wrong with a result of `size` bytes, by its last ones (`END_BYTES`, or all); empty: nothing that they show.
+
+    A cheap look, for a result that was cut short, is empty or was never finished. `open_job_log` is the whole one.
+    """
+    if not size:
+        return "it is empty"
+    at = end.rfind(b"PK\x05\x06")
+    if at < 0 or len(end) - at < _END.size:
+        return "it is truncated or no zip (no directory at its end)"
+    _, length, place, _ = _END.unpack_from(end, at)
+    if _ELSEWHERE in (length, place):
+        return ""
+    if place + length != size - len(end) + at:
+        return "it is truncated or no zip (its directory isn't where its end says)"
+    if length > at:
+        return ""
+    try:
+        names = zipfile.ZipFile(io.BytesIO(end)).NameToInfo
+    except (zipfile.BadZipFile, NotImplementedError, struct.error, ValueError) as error:
+        return f"its directory is damaged ({error})"
+    return "" if {JobResult.MEMBER, HEADER} <= names.keys() else NEVER_FINISHED
+
+
 def _looked_over(job: Job, file: EvalFile, eval_id: EvalId) -> JobLog:
     if JobResult.MEMBER not in file or HEADER not in file:
-        raise ResultUnusable(job=job.job, why="it was never finished")
+        raise ResultUnusable(job=job.job, why=NEVER_FINISHED)
     status = _STATUS.match(file.read(HEADER))
     if status is None or status[1] not in FINISHED:
         found = status[1].decode() if status else "missing"

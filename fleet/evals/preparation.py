@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from fleet.aws.objects import ObjectAbsent
+from fleet.aws.objects import ObjectAbsent, StoredObject
 from fleet.evals.dead_letters import MOST_TAKEN
 from fleet.evals.documents import EvalId, EvalManifest, JobFailure, JobId, JobMessage
 from fleet.evals.progress import EvalTally, tally_of
@@ -65,11 +65,16 @@ def settle_manifest(site: Site, fresh: EvalManifest, plan_log: bytes) -> EvalMan
 
 def finished_jobs(site: Site, eval_id: EvalId) -> set[JobId]:
     """Jobs whose result object exists."""
-    return {site.layout.job_of(stored.key) for stored in site.objects.list(site.layout.results(eval_id))}
+    return set(stored_results(site, eval_id))
 
 
 class FailureRecords:
     """The failure records of one eval, each read once. Those that were there before this run don't count: it tries again."""
+
+def stored_results(site: Site, eval_id: EvalId) -> dict[JobId, StoredObject]:
+    """The result objects there are, by job."""
+    return {site.layout.job_of(stored.key): stored for stored in site.objects.list(site.layout.results(eval_id))}
+
 
     def __init__(self, site: Site, eval_id: EvalId) -> None:
         self._eval_id = eval_id

@@ -5,7 +5,7 @@ Whatever ends a run early keeps its results, and says what a person can do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fleet.evals.progress import RunTally, WorkerFacts, WorkerPhase, WorkerTally
@@ -70,7 +70,8 @@ LAUNCH_S = 900.0
 """A pool worker looks for flow runs every few seconds, and EC2 answers in as many: nobody is there who launches."""
 FIRST_JOBS = 3
 """So many failures, and not one success, say the same sooner."""
-GIVEN_UP = frozenset({"interrupted", "host"})
+INTERRUPTED = "interrupted"
+GIVEN_UP = frozenset({INTERRUPTED, "host"})
 """Reasons of a worker's end that say nothing against its jobs: AWS took the instance back, or the machine went bad."""
 
 
@@ -79,13 +80,20 @@ def next_step(
     workers: Iterable[WorkerFacts],
     *,
     replaced: int,
+    resends: int = 0,
     limits: Limits = Limits(),
     spent: Spent = Spent(),
 ) -> Step:
-    """What the controller does now. `replaced` is how many instances it has launched in place of lost ones so far.
+    """What the controller does now.
 
-    A lost instance is replaced if it had done a job: one that never worked would fail again in the same way. So is one that
-    gave its jobs back for a reason of its own (`GIVEN_UP`). No more are replaced than the fleet first had.
+    Args:
+        tally: What is known of the jobs.
+        workers: Every instance that was asked for, in the order in which it was.
+        replaced: How many of them were launched later than the fleet itself.
+        resends: How often jobs were sent again whose results had turned out unusable. Where nobody is left who could run them,
+            each time is good for one more instance.
+        limits: What a person allows.
+        spent: What of that is used.
     """
     facts = list(workers)
     open_jobs = tally.open_jobs
@@ -97,11 +105,12 @@ def next_step(
         return Stop(why=why)
 
     alive = sum(fact.phase.alive for fact in facts)
-    missed = sum(_is_missed(fact, tally.workers.get(fact.run_id, WorkerTally())) for fact in facts)
-    first = len(facts) - replaced
-    wanted = min(missed - replaced, first - replaced, open_jobs - alive)
+    due = _due(facts, tally, first=len(facts) - replaced)
+    wanted = min(due - replaced, open_jobs - alive)
     if wanted > 0:
         return TopUp(count=wanted)
+    if not alive and replaced < due + resends:
+        return TopUp(count=1)
     hoped_for = [fact for fact in facts if fact.phase.alive]
     if hoped_for and all(fact.phase is WorkerPhase.LAUNCHING and fact.age_seconds > LAUNCH_S for fact in hoped_for):
         return Stop(
@@ -109,7 +118,8 @@ def next_step(
             + KEPT
         )
     if not alive:
-        reasons = _most_common(fact.why for fact in facts if fact.why) or "no reason given"
+        # The latest first among equals: why there is no instance in place of those that were lost.
+        reasons = _most_common(fact.why for fact in reversed(facts) if fact.why) or "no reason given"
         return Stop(why=f"no instance is left for {open_jobs} open jobs: {reasons}. {KEPT}")
     return GoOn()
 
@@ -147,6 +157,29 @@ def _stalled(tally: RunTally, limits: Limits, spent: Spent) -> str:
         f"no job was finished for {limits.stall_hours:g} hours. {KEPT}; "
         "where jobs take longer than that, raise stall_hours (0: no limit)"
     )
+
+
+def _due(facts: Sequence[WorkerFacts], tally: RunTally, *, first: int) -> int:
+    """How many instances may have been launched by now in place of lost ones; `first` is how many the fleet had.
+
+    A lost instance is replaced if it had done a job: one that never worked would fail again in the same way. So is one that
+    gave its jobs back for a reason of its own (`GIVEN_UP`). Of those that the eval itself may have brought down, no more are
+    replaced than the fleet first had. Interruptions are AWS's doing: they are replaced for as long as jobs get done, and only
+    so many in a row that ended before their first job.
+    """
+    lost = interrupted = in_vain = 0
+    for fact in facts:
+        said = tally.workers.get(fact.run_id, WorkerTally())
+        if said.jobs:
+            in_vain = 0
+        if not _is_missed(fact, said):
+            continue
+        if said.reason == INTERRUPTED:
+            interrupted += 1
+            in_vain += not said.jobs
+        else:
+            lost += 1
+    return min(lost, first) + interrupted - max(0, in_vain - first)
 
 
 def _is_missed(fact: WorkerFacts, said: WorkerTally) -> bool:

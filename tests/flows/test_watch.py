@@ -16,7 +16,17 @@ from fleet.evals.layout import Layout
 from fleet.evals.progress import EvalTally, RunTally, WorkerFacts, WorkerPhase
 from fleet.evals.steps import Finished, GoOn, Limits, Step, Stop, TopUp
 from flows import watch as watch_module
-from flows.watch import EVENTS_A_LOOK, PATIENCE_S, CancelledByPerson, LoginEnded, Watch, patiently, watching
+from flows.watch import (
+    EVENTS_A_LOOK,
+    LIST_S,
+    LISTING_KEYS,
+    PATIENCE_S,
+    CancelledByPerson,
+    LoginEnded,
+    Watch,
+    patiently,
+    watching,
+)
 
 
 class Clock:
@@ -191,6 +201,20 @@ def test_an_instance_that_takes_jobs_has_fetched_all() -> None:
     assert site.fetches == [("i-2", "all")] * 2
 
 
+class Spoiled:
+    """Looks at results: each is no good the first time."""
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+        self.rounds = 0
+
+    def taken_back(self, _: str, results: dict[str, StoredObject]) -> dict[str, str]:
+        fresh = results.keys() - self.seen
+        self.seen |= fresh
+        self.rounds += bool(fresh)
+        return dict.fromkeys(fresh, "it is empty")
+
+
 @pytest.fixture
 def phases(monkeypatch: pytest.MonkeyPatch) -> list[WorkerPhase]:
     """What Prefect says of the workers; a test changes it as it goes."""
@@ -282,3 +306,31 @@ def test_a_job_that_sqs_put_aside_ends_the_run_instead_of_keeping_it_open(
     with disable_run_logger():
         assert watch.look()[1] == Finished()
     assert watch.tally.evals["e"].failed == {"j": "DeadLetter: so it is"}
+
+
+@pytest.mark.fault("result-damaged")
+def test_a_run_is_not_over_while_a_result_is_no_good(phases: list[WorkerPhase]) -> None:
+    """Its job runs again, on an instance in place of those that ended meanwhile if it must."""
+    clock, site = Clock(), FakeSite([])
+    watch = a_watch(site, "j1", "j2", clock=clock, checks=Spoiled())
+    phases.append(WorkerPhase.ENDED)
+    site.finished += ["j1", "j2"]
+    with disable_run_logger():
+        assert watch.look()[1] == TopUp(1)
+        watch.replaced = 1
+        phases.append(WorkerPhase.WORKING)
+        site.finished.remove("j2")
+        clock.sleep(LIST_S)
+        assert watch.look()[1] == GoOn()
+        assert watch.tally.evals["e"].open_jobs == ["j2"]
+        site.finished.append("j2")
+        clock.sleep(LIST_S)
+        assert watch.look()[1] == Finished()
+
+
+def test_the_results_of_a_large_eval_are_left_to_the_merge(phases: list[WorkerPhase]) -> None:
+    """A look at each of a hundred thousand would take longer than it is worth."""
+    jobs = [f"j{number}" for number in range(LISTING_KEYS + 1)]
+    site = FakeSite([])
+    site.finished += jobs
+    assert a_watch(site, *jobs, clock=Clock(), checks=Spoiled()).look()[1] == Finished()

@@ -49,6 +49,17 @@ def test_what_was_put_comes_back(bucket: Objects, tmp_path: Path, kind: Kind, co
     assert (tmp_path / "new" / "folder" / "file").read_bytes() == content
 
 
+def test_only_the_end_of_what_lies_there_is_read(bucket: Objects) -> None:
+    bucket.put("log", b"0123456789")
+    [stored] = bucket.list("log")
+    assert bucket.get_end("log", 3, stored.etag) == b"789"
+    assert bucket.get_end("log", 100, stored.etag) == b"0123456789"
+    bucket.put("log", b"something else")
+    assert bucket.get_end("log", 3, stored.etag) is None
+    bucket.delete("log")
+    assert bucket.get_end("log", 3, stored.etag) is None
+
+
 def test_a_large_file_goes_up_in_parts(bucket: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "ONE_PUT_BYTES", 1024)
     content = b"0123456789abcdef" * 2**20  # 16 MiB: two of boto3's parts

@@ -15,6 +15,7 @@ from inspect_ai import Task, eval_retry
 from inspect_ai.log import read_eval_log, read_eval_log_samples
 from inspect_ai.scorer import match
 
+from fleet.evals.job_log import END_BYTES, flaw_at_end
 from fleet.evals.merge import merge
 from tests.fleet.evals import merge_tasks as tasks
 from tests.fleet.evals.merge_kit import (
@@ -211,6 +212,34 @@ def test_a_result_that_is_no_good_is_reported_and_nothing_of_it_is_merged(
     assert {(one.id, one.epoch) for one in samples_of(tmp_path / "merged.eval")} == {*parts[0], *parts[2]}
 
 
+@pytest.mark.parametrize("what", [None, *BAD])
+@pytest.mark.fault("result-damaged")
+def test_a_result_that_was_cut_short_or_never_finished_shows_it_at_its_end(
+    what: str | None, done: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """The cheap look while the fleet is there. The rest is the merge's to find: it takes a whole one."""
+    log = cut(done, tmp_path)[2][1]
+    spoil, why = BAD[what] if what else (lambda log: None, "")
+    spoil(log)
+    found = flaw_at_end(log.read_bytes()[-END_BYTES:], log.stat().st_size)
+    if what in ("empty", "truncated", "something else", "still running", "no result of ours"):
+        assert why in found
+    else:
+        assert found == ""
+
+
+@pytest.mark.parametrize("room", [100, 1000, 10**6])
+@pytest.mark.fault("result-damaged")
+def test_a_result_with_more_samples_than_its_end_can_name_passes(room: int, tmp_path: Path) -> None:
+    log = tmp_path / "log.eval"
+    with zipfile.ZipFile(log, "w") as archive:
+        for name in [*(f"samples/{number}_epoch_1.json" for number in range(100)), "header.json", "fleet.json"]:
+            archive.writestr(name, "{}")
+    whole = log.read_bytes()
+    assert flaw_at_end(whole[-room:], len(whole)) == ""
+    assert "truncated" in flaw_at_end(whole[-room:], len(whole) + 1)
+
+
 @given(length=st.integers(0, 20_000))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.fault("result-damaged")
@@ -221,7 +250,8 @@ def test_no_beginning_of_a_result_passes_for_one(
     folder = tmp_path_factory.mktemp("cut")
     plan_log, parts, logs = cut(done, folder, size=12)
     whole = logs[0].read_bytes()
-    logs[0].write_bytes(whole[: min(length, len(whole) - 1)])
+    logs[0].write_bytes(part := whole[: min(length, len(whole) - 1)])
+    assert flaw_at_end(part[-END_BYTES:], len(part))
     report = merge(manifest(plan_log, parts), plan_log, logs, folder / "merged.eval", recompute=InProcess())
     assert (len(report.unusable), report.samples, report.status, report.results) == (1, 0, "error", None)
     shutil.rmtree(folder)

@@ -24,6 +24,7 @@ def having_said(tally: RunTally, **reasons: str) -> RunTally:
     return tally
 
 
+NO_CAPACITY = a_worker("new", WorkerPhase.LOST, instance=None, why="no capacity: t3.micro, us-east-1a")
 ROWS: list[tuple[str, RunTally, list[WorkerFacts], int, Step]] = [
     ("all done", a_tally(done=10), [a_worker("a")], 0, Finished()),
     ("all done or failed", a_tally(10, done=9, failed=1), [a_worker("a")], 0, Finished()),
@@ -61,7 +62,24 @@ ROWS: list[tuple[str, RunTally, list[WorkerFacts], int, Step]] = [
         a_tally(),
         [LOST, a_worker("a", WorkerPhase.LOST, why="no boot within 900 s")],
         0,
-        Stop("no instance is left for 10 open jobs: spot reclaim; no boot within 900 s. " + KEPT),
+        Stop("no instance is left for 10 open jobs: no boot within 900 s; spot reclaim. " + KEPT),
+    ),
+    (
+        "there is no capacity in place of a lost one, and another is left",
+        having_worked(a_tally(done=2), "b"),
+        [LOST, a_worker("a"), NO_CAPACITY],
+        1,
+        GoOn(),
+    ),
+    (
+        "there is none in place of the last one",
+        having_worked(a_tally(done=2), "a", "b", "c", "d"),
+        [*(a_worker(name, WorkerPhase.LOST, why=f"EC2 took i-{name}") for name in "abcd"), NO_CAPACITY],
+        4,
+        Stop(
+            "no instance is left for 8 open jobs: no capacity: t3.micro, us-east-1a; EC2 took i-d; EC2 took i-c. "
+            + KEPT
+        ),
     ),
     (
         "workers ended with work left",
@@ -136,21 +154,79 @@ def test_the_next_step_follows_the_failure_rules(
 @given(
     phases=st.lists(st.sampled_from(list(WorkerPhase)), min_size=1, max_size=6),
     worked=st.sets(st.integers(0, 5)),
+    interrupted=st.sets(st.integers(0, 5)),
     replaced=st.integers(0, 8),
     done=st.integers(0, 9),
 )
 @pytest.mark.fault("instance-dies")
-def test_a_fleet_never_grows_past_twice_its_first_size(
-    phases: list[WorkerPhase], worked: set[int], replaced: int, done: int
+def test_a_fleet_never_grows_past_twice_its_first_size_but_for_interruptions(
+    phases: list[WorkerPhase], worked: set[int], interrupted: set[int], replaced: int, done: int
 ) -> None:
     """Instances that die as fast as they are replaced must not become an endless bill."""
     workers = [a_worker(str(number), phase) for number, phase in enumerate(phases)]
     replaced = min(replaced, len(workers) // 2)
     tally = having_worked(a_tally(done=done), *[str(number) for number in worked])
+    having_said(tally, **{str(number): "interrupted" for number in interrupted})
     step = next_step(tally, workers, replaced=replaced)
     if isinstance(step, TopUp):
-        assert len(workers) + step.count <= 2 * (len(workers) - replaced)
+        first = len(workers) - replaced
+        in_vain = interrupted - worked
+        assert len(workers) + step.count <= 2 * first + len(interrupted)
+        assert worked or len(workers) + step.count <= 2 * first + min(len(in_vain), first)
         assert sum(worker.phase.alive for worker in workers) + step.count <= 10 - done
+
+
+@pytest.mark.fault("instance-dies")
+def test_interruptions_are_replaced_for_as_long_as_jobs_get_done() -> None:
+    """A long run on spot capacity: the fleet has two instances, and EC2 takes back one after another."""
+    workers = [a_worker("0"), a_worker("1")]
+    tally = a_tally(jobs=100)
+
+    def interrupt(number: int, *, done: bool) -> Step:
+        """EC2 takes an instance back, after a job or before its first; what is launched then, if anything."""
+        name = str(number)
+        workers[number] = a_worker(name, WorkerPhase.ENDED)
+        having_said(having_worked(tally, name) if done else tally, **{name: "interrupted"})
+        step = next_step(tally, workers, replaced=len(workers) - 2)
+        if isinstance(step, TopUp):
+            workers.extend(a_worker(str(len(workers) + more)) for more in range(step.count))
+        return step
+
+    assert [interrupt(number, done=True) for number in range(10)] == [TopUp(1)] * 10
+    assert [interrupt(number, done=False) for number in range(10, 12)] == [TopUp(1)] * 2
+    assert interrupt(12, done=False) == GoOn(), "three in a row have done nothing; one is left"
+    having_worked(tally, "13")
+    assert next_step(tally, workers, replaced=12) == TopUp(1), "the last one has done something"
+
+
+@pytest.mark.fault("instance-dies")
+def test_interruptions_leave_the_replacements_of_lost_instances_alone() -> None:
+    tally = having_said(having_worked(a_tally(jobs=100), "a", "b"), a="interrupted")
+    workers = [a_worker("a", WorkerPhase.ENDED), a_worker("c"), LOST]
+    assert next_step(tally, workers, replaced=1) == TopUp(1)
+
+
+@pytest.mark.fault("result-damaged")
+@pytest.mark.parametrize(
+    ("workers", "replaced", "step"),
+    [
+        ([a_worker("a")], 0, GoOn()),
+        ([a_worker("a", WorkerPhase.ENDED)], 0, TopUp(1)),
+        ([], 0, TopUp(1)),
+        ([a_worker("a", WorkerPhase.ENDED), a_worker("c", WorkerPhase.LAUNCHING)], 1, GoOn()),
+        (
+            [a_worker("a", WorkerPhase.ENDED), NO_CAPACITY],
+            1,
+            Stop("no instance is left for 3 open jobs: no capacity: t3.micro, us-east-1a. " + KEPT),
+        ),
+    ],
+    ids=["there is a worker", "all are idle and gone", "every job was done before", "one comes", "none is to be had"],
+)
+def test_jobs_that_are_sent_again_get_an_instance_where_none_is_left(
+    workers: list[WorkerFacts], replaced: int, step: Step
+) -> None:
+    """Their results had turned out unusable, perhaps when all had ended for want of jobs."""
+    assert next_step(having_said(a_tally(done=7), a="idle"), workers, replaced=replaced, resends=1) == step
 
 
 ALL = Limits(stall_hours=4, max_cost=10, deadline_hours=24)
