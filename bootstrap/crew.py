@@ -24,6 +24,10 @@ class RunsJobs(Protocol):
         """Ask it to end, which closes its sandboxes."""
         ...
 
+    def dismiss(self) -> None:
+        """Let it end: it is idle, and gets no further job."""
+        ...
+
 
 class MakesRunners(Protocol):
     """A pool, as a crew needs it: `bootstrap.runners.RunnerPool`."""
@@ -34,14 +38,29 @@ class MakesRunners(Protocol):
 
 
 class Crew:
-    """As many runners as there ever were jobs at a time; a dead one is replaced when a job needs it."""
+    """As many runners as there were jobs at a time, and slots for; a dead one is replaced when a job needs it."""
 
     def __init__(self, pool: MakesRunners) -> None:
         self._pool = pool
         self._free: list[RunsJobs] = []
+        self._busy = 0
+        self._most: int | None = None
 
     async def run(self, manifest: EvalManifest, job: Job, folder: Path) -> JobAnswer:
         """Run a job in a runner of its own. Cancelled: the runner is asked to end; its pool waits for it, and sees to it."""
+        self._busy += 1
+        try:
+            return await self._run(manifest, job, folder)
+        finally:
+            self._busy -= 1
+            self._dismiss_surplus()
+
+    def fit(self, most: int) -> None:
+        """Keep no more than `most` runners: each holds memory. Those at work end once they are idle."""
+        self._most = most
+        self._dismiss_surplus()
+
+    async def _run(self, manifest: EvalManifest, job: Job, folder: Path) -> JobAnswer:
         runner = self._free.pop() if self._free else await self._pool.spawn()
         try:
             answer = await runner.run(manifest, job, folder)
@@ -56,3 +75,7 @@ class Crew:
             raise
         self._free.append(runner)
         return answer
+
+    def _dismiss_surplus(self) -> None:
+        while self._most is not None and self._free and self._busy + len(self._free) > self._most:
+            self._free.pop(0).dismiss()

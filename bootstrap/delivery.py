@@ -4,10 +4,15 @@ The order is what makes a crash at any point harmless: the result is written her
 told, and only then is the message deleted. Between two steps the job is at worst run twice and counted once. What is no
 fault of the job (a lapsed lease, a cancelled worker, a store that doesn't answer) gives it back and is no attempt; only of
 workers that die or fall silent with it in flight are there too many at some point.
+
+So with a host that is unfit when a job fails, or whose kernel killed the runner for memory: whose fault it is, the job's or its
+neighbours', can't be told there. It goes back without a failure, and elsewhere it may fit; it is a death all the same, so that a
+job which no host can hold ends.
 """
 
 from __future__ import annotations
 
+import errno
 import shutil
 import tempfile
 import time
@@ -38,6 +43,9 @@ GIVE_BACK_DELAY = 10
 """Seconds before a job is seen again that was given back because AWS didn't answer."""
 PASS_DELAY = 5
 """Seconds before a message is seen again that is left to the worker which runs its job, or comes while that run ends."""
+
+EXHAUSTED = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM})
+"""Errors of a host that has no more disk or memory, by a number of errno."""
 
 Outcome = Literal["done", "known", "again", "failed", "given back", "held already", "dropped"]
 """done: its result is put (or another's was first). known: it had one already. again: it failed and is back on the queue.
@@ -115,6 +123,8 @@ class Delivered:
     """How often the provider said "too many" while the job ran."""
     again_in: int = 0
     """Seconds until the job is seen again, if it is to be tried again."""
+    unfit: str = ""
+    """Why this host is unfit, where the job ended for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +145,10 @@ class Deliveries:
     clockwork: Clockwork
     run_job: RunJob
     say: Callable[[str], None]
+    unfit: Callable[[], Awaitable[str]]
+    """Why this host is unfit at this moment; empty: it is fit."""
+    oom_kills: Callable[[], int]
+    """How many processes the kernel has killed here for memory."""
     worker: str = ""
     """Name of the worker's flow run, for people."""
     wall: Callable[[], float] = time.time
@@ -196,7 +210,7 @@ class Deliveries:
             await lease.give_back(PASS_DELAY, holder=message.holder, leave_until=message.leave_until)
             return Delivered("held already", again_in=PASS_DELAY)
         if lease.deaths >= POISON_DEATHS:
-            why = f"{lease.deaths} workers died or fell silent while it was in flight"
+            why = f"{lease.deaths} workers died, fell silent or ran out of memory or disk while it was in flight"
             return await self._failed(lease, message, POISON, why, AfterFailure(final=True, delay=0))
         if await self._runs_here(lease, message):  # of two that came together, the other was quicker
             return Delivered("held already")
@@ -225,16 +239,34 @@ class Deliveries:
         return running is not None
 
     async def _attempt(self, lease: Lease, message: JobMessage, manifest: EvalManifest, job: Job) -> Delivered:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        # Not named by the job alone: after a lost lease this very worker may get it a second time.
-        folder = Path(tempfile.mkdtemp(prefix=f"{message.job}-", dir=self.folder))
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            # Not named by the job alone: after a lost lease this very worker may get it a second time.
+            folder = Path(tempfile.mkdtemp(prefix=f"{message.job}-", dir=self.folder))
+            return await self._attempt_in(folder, lease, message, manifest, job)
+        except OSError as error:
+            if error.errno not in EXHAUSTED:
+                raise
+            # Of our own writes, which come before the job's: it has no part in this.
+            self.say(f"job {message.job} is given back: {error}")
+            await lease.give_back()
+            return Delivered("given back", unfit=str(error))
+
+    async def _attempt_in(
+        self, folder: Path, lease: Lease, message: JobMessage, manifest: EvalManifest, job: Job
+    ) -> Delivered:
         await self.reports.send("job_started", message, failures=message.failures)
+        kills = self.oom_kills()
         try:
             answer = await self.run_job(manifest, job, folder)
         except JobCrashed as crash:
-            return await self._failed(lease, message, crash.kind, crash.why, said=crash.said)
+            unfit = "" if crash.kind in RATE_LIMITED else await self.unfit()
+            return await self._failed(lease, message, crash.kind, crash.why, said=crash.said, unfit=unfit)
         except RunnerDied as death:
-            delivered = await self._failed(lease, message, type(death).__name__, str(death), said=death.said)
+            starved = death.killed and self.oom_kills() > kills
+            unfit = "the kernel killed a runner for memory" if starved else await self.unfit()
+            kind = type(death).__name__
+            delivered = await self._failed(lease, message, kind, str(death), said=death.said, unfit=unfit)
             await self._partial.keep(message, folder)
             return delivered
         except anyio.get_cancelled_exc_class():
@@ -268,28 +300,32 @@ class Deliveries:
         verdict: AfterFailure | None = None,
         *,
         said: str = "",
+        unfit: str = "",
     ) -> Delivered:
-        """Record a failure, and what it means: by its kind, unless there is a `verdict` already."""
-        why = self.secrets.hide(why)
-        limited = int(kind in RATE_LIMITED)
-        if lease.lost:
-            # Another worker runs it by now, and counts its own failures.
-            self.say(f"job {message.job} failed after its lease was lost ({kind}: {why})")
-            return Delivered("given back", rate_limited=limited)
+        """Record a failure, and what it means: by its kind, unless there is a `verdict` already.
+
+        Where the lease was lost, or this host is `unfit`, it is recorded and means nothing.
+        """
         failures = message.failures + 1
-        verdict = verdict or after_failure(kind, failures)
         record = JobFailure(
             eval_id=message.eval_id,
             job=message.job,
             attempt=failures,
-            final=verdict.final,
+            final=False,
             kind=kind,
-            why=why,
+            why=self.secrets.hide(why),
             instance=self.instance,
             at=datetime.now(UTC).isoformat(),
             worker=self.worker,
             log=self.secrets.hide(said),
         )
+        limited = int(kind in RATE_LIMITED)
+        if unfit or lease.lost:  # of a lost one, another worker counts its own failures by now
+            await self._put_uncounted(record, f"this host is unfit: {unfit}" if unfit else "its lease was lost before")
+            await lease.give_back(died=True)
+            return Delivered("given back", rate_limited=limited, unfit=unfit)
+        verdict = verdict or after_failure(kind, failures)
+        record = record.model_copy(update={"final": verdict.final})
         key = self.layout.failure(message.eval_id, message.job, failures)
         await self.clockwork.in_thread(self.objects.put, key, record.write().encode())
         if not verdict.final:
@@ -297,10 +333,20 @@ class Deliveries:
             again = JobMessage(eval_id=message.eval_id, job=message.job, failures=failures, deaths=lease.deaths)
             await self.clockwork.in_thread(self.queues.send, self.queue, [again.write()], verdict.delay)
         what = "for good" if verdict.final else f"and is tried again in {verdict.delay} s"
-        self.say(f"job {message.job} failed {what} (failure {failures}; {kind}: {why})")
-        await self.reports.send("job_failed", message, attempt=failures, final=verdict.final, kind=kind, why=why[:500])
+        self.say(f"job {message.job} failed {what} (failure {failures}; {kind}: {record.why})")
+        await self.reports.send(
+            "job_failed", message, attempt=failures, final=verdict.final, kind=kind, why=record.why[:500]
+        )
         await lease.done()
         return Delivered("failed" if verdict.final else "again", rate_limited=limited, again_in=verdict.delay)
+
+    async def _put_uncounted(self, record: JobFailure, because: str) -> None:
+        """Put the record of a failure that doesn't count, beside those that do."""
+        record = record.model_copy(update={"why": f"{record.why} (not counted: {because})"})
+        self.say(f"job {record.job} failed ({record.kind}: {record.why})")
+        at = datetime.fromisoformat(record.at)
+        key = self.layout.failure(record.eval_id, record.job, f"uncounted-{at:%Y%m%dT%H%M%SZ}-{self.instance}")
+        await self.clockwork.in_thread(self.objects.put, key, record.write().encode())
 
 
 def tally(result: JobResult) -> dict[str, JsonValue]:

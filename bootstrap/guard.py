@@ -2,13 +2,14 @@
 
 Pure, but for `Guard`, which carries it out. Two bad looks in a row stop the intake, and what is safe to remove is removed
 (`pruning`); a host that is well again takes jobs again; one that stays bad gives its jobs back and ends. Well again means twice
-as much as what counts as too little, so that a host on the edge doesn't flap.
+as much as what counts as too little, so that a host on the edge doesn't flap. Where a job has ended for the host's sake
+(`delivery`), the intake has stopped already, and one look decides.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
 import anyio
@@ -118,12 +119,12 @@ class Health:
     pruned_at: float = 0.0
 
 
-def after_look(health: Health, found: Collection[Ailment], at: float) -> tuple[Health, Step]:
-    """The health after a look that found this, and what to do."""
+def after_look(health: Health, found: Collection[Ailment], at: float, *, held: bool = False) -> tuple[Health, Step]:
+    """The health after a look that found this, and what to do. `held`: a job has stopped the intake."""
     if not found:
-        return Health(), Step.NOTHING if health.held_at is None else Step.RESUME
+        return Health(), Step.RESUME if held or health.held_at is not None else Step.NOTHING
     if health.held_at is None:
-        if health.bad_looks + 1 < BAD_LOOKS:
+        if not held and health.bad_looks + 1 < BAD_LOOKS:
             return replace(health, bad_looks=health.bad_looks + 1), Step.NOTHING
         ill = frozenset((one.kind, one.where) for one in found)
         return Health(ill=ill, held_at=at, pruned_at=at), Step.HOLD
@@ -152,6 +153,11 @@ def advice(found: Collection[Ailment]) -> str:
     return next((ADVICE[one.kind] for one in found), "")
 
 
+def said(found: Iterable[Ailment]) -> str:
+    """What is wrong, in one line; empty: nothing is."""
+    return "; ".join(one.why for one in found)
+
+
 class Guard:
     """Looks at the host beside the work, and acts; a call with the work is the guard.
 
@@ -176,19 +182,17 @@ class Guard:
         health = Health()
         while True:
             found = ailments(await self._read(), health.ill)
-            health, step = after_look(health, found, self._clockwork.now())
+            health, step = after_look(health, found, self._clockwork.now(), held=work.held)
             await self._carry_out(step, found, work)
             if step is Step.LEAVE:
                 return
             await self._clockwork.sleep(LOOK_SECONDS)
 
     async def _carry_out(self, step: Step, found: tuple[Ailment, ...], work: Work) -> None:
-        why = "; ".join(one.why for one in found)
+        why = said(found)
         match step:
             case Step.HOLD:
-                work.hold()
-                if any(one.kind == "memory" for one in found):
-                    work.slots = work.slots.after_low_memory(work.running)
+                work.hold(fewer=any(one.kind == "memory" for one in found))
                 self._say(f"this host is unfit: {why}. No more jobs are taken until it is well")
                 await work.deliveries.reports.send("host", taking=False, why=why)
                 await self._make_room(found)

@@ -222,6 +222,7 @@ class Instance:
         from bootstrap.crew import Crew
         from bootstrap.delivery import Deliveries, Manifests
         from bootstrap.guard import GIVE_UP_SECONDS
+        from bootstrap.readings import oom_kills
         from bootstrap.runners import RunnerPool
         from bootstrap.watches import Watches
         from bootstrap.work import Work, told
@@ -247,6 +248,7 @@ class Instance:
         )
         try:
             async with pool:
+                crew = Crew(pool)
                 work = Work(
                     deliveries=Deliveries(
                         instance=self.id,
@@ -260,8 +262,10 @@ class Instance:
                         reports=self.reports,
                         secrets=self.secrets,
                         clockwork=self.clockwork,
-                        run_job=Crew(pool).run,
+                        run_job=crew.run,
                         say=self.say,
+                        unfit=watches.unfit,
+                        oom_kills=oom_kills,
                         worker=self.name,
                     ),
                     receiver=self.queues,
@@ -270,6 +274,7 @@ class Instance:
                     stop=stop,
                     say=self.say,
                     beside=watches.beside(),
+                    fit_runners=crew.fit,
                 )
                 reason = await work.run()
         finally:

@@ -1,9 +1,9 @@
 """The lease of one message: renewed each quarter of its length, so that two renewals may fail before others see the job.
 
 SQS sets two bounds. It counts how often a message was taken, whatever became of it: a job that is given back on purpose goes
-back as a fresh copy, so that what is counted of a copy are the workers that died or fell silent. And it hides a message for
-`MOST_LEASE_SECONDS` in all: before those are over, a copy takes the message's place while the job goes on, and is taken over
-by the worker that runs it as soon as it sees it.
+back as a fresh copy, so that what is counted of a copy are the workers that died or fell silent; a death that its worker outlived
+is written into the copy. And it hides a message for `MOST_LEASE_SECONDS` in all: before those are over, a copy takes the message's
+place while the job goes on, and is taken over by the worker that runs it as soon as it sees it.
 """
 
 from __future__ import annotations
@@ -124,17 +124,19 @@ class Lease:
         await self._ask(self._queues.done)
         await self._drop_others()
 
-    async def give_back(self, delay: int = 0, *, holder: str = "", leave_until: float = 0.0) -> None:
+    async def give_back(
+        self, delay: int = 0, *, holder: str = "", leave_until: float = 0.0, died: bool = False
+    ) -> None:
         """Let others have the job after `delay` seconds (at most 900), and count nothing; also while all is being cancelled.
 
         By a copy, which SQS hasn't counted yet. Where that can't be sent, the message itself is released. `holder`,
-        `leave_until`: for whom the copy is, until when.
+        `leave_until`: for whom the copy is, until when. `died`: it counts as a death all the same.
         """
         if self._over or self.lost:
             return
         self.closing = True
         with anyio.move_on_after(RELEASE_SECONDS, shield=True):
-            if self.job is None or not await self._swap(self._copy(self.job, holder, leave_until), delay):
+            if self.job is None or not await self._swap(self._copy(self.job, holder, leave_until, int(died)), delay):
                 await self._ask(self._queues.release, delay)
             self._over = True
             await self._drop_others()
@@ -154,8 +156,8 @@ class Lease:
             self.lost = self.lost or self.message is before  # it may have come already
             self._say(f"job {self.job.job} goes on under a fresh message: SQS holds none for more than 12 hours")
 
-    def _copy(self, job: JobMessage, holder: str, leave_until: float) -> JobMessage:
-        return job.model_copy(update={"deaths": self.deaths, "holder": holder, "leave_until": leave_until})
+    def _copy(self, job: JobMessage, holder: str, leave_until: float, deaths: int = 0) -> JobMessage:
+        return job.model_copy(update={"deaths": self.deaths + deaths, "holder": holder, "leave_until": leave_until})
 
     async def _swap(self, copy: JobMessage, delay: int) -> bool:
         """Send the copy, then delete the message; whoever is killed between leaves the job twice, which is harmless."""

@@ -14,6 +14,8 @@ from bootstrap.guard import Filesystem, Reading
 READ_SECONDS = 60.0
 """For one look: twice what the engine gets to answer."""
 MEMORY = Path("/proc/meminfo")
+KILLS = Path("/proc/vmstat")
+"""Has the kernel's count of processes that it killed for memory, `oom_kill`, since boot (Linux 4.13 and later)."""
 DOCKER_FOLDERS = (Path("/var/lib/docker"), Path("/var/lib/containerd"))
 """Where engines keep images and containers, the second from Docker 29 on; the engine's own word is asked for besides."""
 
@@ -67,3 +69,12 @@ def memory(path: Path) -> tuple[int, int] | None:
         return kib["MemAvailable"] * 1024, kib["MemTotal"] * 1024
     except KeyError:
         return None
+
+
+def oom_kills(path: Path = KILLS) -> int:
+    """How many processes the kernel has killed for memory since boot; 0 where it doesn't say."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

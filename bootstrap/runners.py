@@ -47,9 +47,11 @@ class RunnerDied(FleetError):
     """Where its output is."""
     said: str
     """The end of what it said of the job that it died of."""
+    killed: bool
+    """By a SIGKILL that wasn't ours."""
 
-    def __init__(self, *, said: str = "", **facts: str) -> None:
-        super().__init__(said=said, **facts)
+    def __init__(self, *, said: str = "", killed: bool = False, **facts: str) -> None:
+        super().__init__(said=said, killed=killed, **facts)
 
     def message(self) -> str:
         """How it ended, and the end of what it said."""
@@ -99,6 +101,8 @@ class Runner:
     """Its exit code, negative for a signal."""
     _pool: RunnerPool
     _busy: bool = False
+    _ours: bool = False
+    """It was killed from here."""
 
     async def run(self, manifest: EvalManifest, job: Job, folder: Path) -> JobAnswer:
         """Run a job; its log is written in `folder`. JobCrashed: the job failed. RunnerDied: get another runner.
@@ -118,7 +122,8 @@ class Runner:
         try:
             answer = await self._ask(asked)
         except RunnerDied as death:
-            raise RunnerDied(how=death.how, log=death.log, said=job_process.said_since(self.log, before)) from None
+            said = job_process.said_since(self.log, before)
+            raise RunnerDied(how=death.how, log=death.log, said=said, killed=death.killed) from None
         self._busy = False
         if crash := answer.get("crashed"):
             said = job_process.said_since(self.log, before)
@@ -142,7 +147,9 @@ class Runner:
         except ConnectionError:
             line = b""
         if not line.endswith(b"\n"):
-            raise RunnerDied(how=ending(await self._exit_code()), log=str(self.log))
+            code = await self._exit_code()
+            killed = code == -signal.SIGKILL and not self._ours
+            raise RunnerDied(how=ending(code), log=str(self.log), killed=killed)
         heard: dict[str, Any] = json.loads(line)
         return heard
 
@@ -155,12 +162,17 @@ class Runner:
 
     def kill(self) -> None:
         """End the process and whatever it started, now."""
+        self._ours = True
         self._signal(signal.SIGKILL)
         self._writer.close()
 
     def terminate(self) -> None:
         """Ask it to end, as Ctrl-C would: samples in flight unwind, sandboxes are closed."""
         self._signal(signal.SIGTERM)
+
+    def dismiss(self) -> None:
+        """Let it end: it is idle, and does so when its socket closes."""
+        self._writer.close()
 
 
 class RunnerPool:
@@ -236,6 +248,7 @@ class RunnerPool:
             if self.forks is not False and (self._zygote is None or self._zygote.gone):
                 await self._start_zygote()
         number = next(self._numbers)
+        killed = False
         log = self._log(f"runner-{number:03}.log")
         try:
             async with asyncio.timeout(READY_S):
@@ -245,8 +258,8 @@ class RunnerPool:
         except ZygoteGone:
             how, log = "the process that forks runners is gone", self._folder / ZYGOTE_LOG
         except RunnerDied as death:
-            how = death.how
-        raise RunnerDied(how=how, log=str(log), said=job_process.said_since(log, 0))
+            how, killed = death.how, death.killed
+        raise RunnerDied(how=how, log=str(log), said=job_process.said_since(log, 0), killed=killed)
 
     async def _ready(self, number: int, log: Path) -> Runner:
         ours, theirs = socket.socketpair()

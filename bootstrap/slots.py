@@ -36,8 +36,13 @@ class Slots:
         """One more: a job went through without a rate limit."""
         return replace(self, now=min(self.most, self.now + 1))
 
-    def after_low_memory(self, running: int) -> Slots:
-        """Half of what runs now, and for good no more than three quarters: so many jobs don't fit into this machine."""
+    def after_shortage(self, running: int) -> Slots:
+        """Half of what runs now, and for good no more than three quarters: so many jobs don't fit into this machine.
+
+        Where none runs, nothing says how many fit: it begins again with one.
+        """
+        if not running:
+            return replace(self, now=1)
         return replace(self, most=max(1, min(self.most, running * 3 // 4)), now=max(1, min(self.now, running // 2)))
 
     def free(self, running: int) -> int:

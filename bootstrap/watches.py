@@ -9,7 +9,7 @@ import anyio
 import anyio.to_thread
 
 from bootstrap.clockwork import Clockwork
-from bootstrap.guard import Guard
+from bootstrap.guard import Guard, ailments, said
 from bootstrap.identity import Metadata
 from bootstrap.notices import NoticeWatch
 from bootstrap.pruning import DockerRoom
@@ -31,8 +31,10 @@ class Watches:
         say: Callable[[str], None],
     ) -> None:
         """`folders`: where jobs write. `docker`: what Docker's client sees."""
-        self._room = DockerRoom(env=docker) if order.needs_docker else None
-        self._folders, self._clockwork, self._say = tuple(folders), clockwork, say
+        self._room = room = DockerRoom(env=docker) if order.needs_docker else None
+        self._folders = (*folders, *DOCKER_FOLDERS) if room else tuple(folders)
+        self._read = HostReader(self._folders, room.trouble if room else None)
+        self._clockwork, self._say = clockwork, say
         metadata = Metadata()
         self._notices = (
             None
@@ -46,12 +48,17 @@ class Watches:
         """Each to run beside the work."""
         return [self._guard, *([self._notices] if self._notices else [])]
 
+    async def unfit(self) -> str:
+        """Why this host is unfit at this moment; empty: it is fit."""
+        return said(ailments(await self._read()))
+
     async def _guard(self, work: Work) -> None:
-        room, folders = self._room, self._folders
+        room = self._room
         if room is not None:
-            folders = (*folders, *DOCKER_FOLDERS, *await self._clockwork.in_thread(room.folders))
+            folders = (*self._folders, *await self._clockwork.in_thread(room.folders))
+            self._read = HostReader(folders, room.trouble)
         guard = Guard(
-            HostReader(folders, room.trouble if room else None),
+            self._read,
             _in_thread(room.make_room) if room else None,
             clockwork=self._clockwork,
             say=self._say,

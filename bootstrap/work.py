@@ -3,7 +3,8 @@
 It takes messages only for slots that are free, so that no job waits here while another instance is idle. It ends when no
 job came for a while, when its queue is gone (the run is over), or when it is told to stop; then every job in flight is
 released at once, before anything else is tidied up. What watches over the host beside it may hold its intake (`hold`), or
-have it `leave`: then each job in flight ends here or is released, as the watch decides.
+have it `leave`: then each job in flight ends here or is released, as the watch decides. A job that ended for the host's sake
+holds the intake too.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ class Work:
     say: Callable[[str], None]
     beside: Sequence[Watch] = ()
     """Each runs while it works, and ends with it."""
+    fit_runners: Callable[[int], None] = lambda _most: None
+    """Told how many slots there are when that changes: a runner beyond them only holds memory."""
     outcomes: Counter[str] = field(default_factory=Counter)
     given_back: list[str] = field(default_factory=list)
     """Jobs that were in flight and didn't end here."""
@@ -121,8 +124,13 @@ class Work:
         """How many jobs are in flight."""
         return len(self._flights)
 
-    def hold(self) -> None:
-        """Take no jobs until `resume`; those in flight go on."""
+    def hold(self, *, fewer: bool = False) -> None:
+        """Take no jobs until `resume`; those in flight go on. `fewer`: they are too many for this machine.
+
+        Those in flight at the first word of it, that is: what ends while no jobs are taken has been counted.
+        """
+        if fewer and not self.held:
+            self._take_slots(self.slots.after_shortage(self.running))
         self.held = True
 
     def resume(self) -> None:
@@ -203,14 +211,24 @@ class Work:
 
     async def _adapt(self, delivered: Delivered) -> None:
         """Let the slots follow what the job met."""
-        if delivered.rate_limited:
+        if delivered.unfit and not self.held:  # the next look of the guard says how it goes on
+            self.hold(fewer=True)
+            self.say(
+                f"a job ended since this host is unfit: {delivered.unfit}. No more jobs are taken until it is well"
+            )
+            await self.deliveries.reports.send("host", taking=False, why=delivered.unfit)
+        elif delivered.rate_limited:
             before = self.slots.now
-            self.slots = self.slots.after_rate_limit(self.deliveries.clockwork.now())
+            self._take_slots(self.slots.after_rate_limit(self.deliveries.clockwork.now()))
             if self.slots.now != before:
                 self.say(f"rate limited: {before} slots become {self.slots.now}")
             await self.deliveries.reports.send("rate_limited", times=delivered.rate_limited, slots=self.slots.now)
         elif delivered.outcome == "done":
-            self.slots = self.slots.after_clean_job()
+            self._take_slots(self.slots.after_clean_job())
+
+    def _take_slots(self, slots: Slots) -> None:
+        self.slots = slots
+        self.fit_runners(slots.now)
 
     async def _beat(self) -> None:
         while True:

@@ -5,7 +5,7 @@ here. Never retried is `FINAL`; requeued later and later is `RATE_LIMITED`; any 
 
 A sample that raises is no failed job: its error is kept in the log, by Inspect's own rules. Nor is an attempt that ended for a
 reason of its worker's (interruption, death, lapse of the lease, a bad host): those are counted apart, as deaths, where nobody
-said goodbye, since a job that kills its workers must end too.
+said goodbye or the job failed on a host without memory or disk, since a job that kills its workers must end too.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RATE_LIMITED = frozenset(
 """Kinds by which a model's provider says "too many" (the first is Anthropic's 529): not given up, but tried later and later."""
 
 POISON = "PoisonJob"
-"""Kind of a job that is given up because too many workers died or fell silent with it in flight."""
+"""Kind of a job that is given up because too many workers died, fell silent or ran out of memory or disk with it in flight."""
 POISON_DEATHS = 5
 """How many are too many."""
 

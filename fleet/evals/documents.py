@@ -113,7 +113,7 @@ class JobMessage(Wire):
     """Attempts that count. Spot interruptions and lost instances don't."""
     deaths: int = Field(default=0, ge=0)
     """How often earlier copies of this message were taken and neither finished nor given back: their workers died or fell
-    silent. What SQS has counted of this copy comes on top."""
+    silent, or ran out of memory or disk. What SQS has counted of this copy comes on top."""
     holder: str = ""
     """The instance that goes on with the job and takes this copy over; empty: whoever takes it runs it."""
     leave_until: float = 0.0

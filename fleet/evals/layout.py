@@ -57,8 +57,8 @@ class Layout:
         """The folder of failure records, with a slash at its end: a prefix to list."""
         return f"{self.eval(eval_id)}/failures/"
 
-    def failure(self, eval_id: EvalId, job: JobId, attempt: int) -> str:
-        """The record of one failed attempt."""
+    def failure(self, eval_id: EvalId, job: JobId, attempt: int | str) -> str:
+        """The record of one failed attempt, by its number, or by a name where it has none of its own."""
         return f"{self.failures(eval_id)}{job}/{attempt}.json"
 
     def partial(self, eval_id: EvalId, job: JobId, attempt: str) -> str:

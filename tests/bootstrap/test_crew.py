@@ -43,6 +43,10 @@ class FakeRunner:
     def terminate(self) -> None:
         self.asked_to_end = True
 
+    def dismiss(self) -> None:
+        assert not self.busy
+        self.alive = False
+
 
 class FakePool:
     def __init__(self, *errors: Exception) -> None:
@@ -105,3 +109,36 @@ def test_a_cancelled_job_asks_its_runner_to_end() -> None:
 
     anyio.run(main)
     assert [runner.asked_to_end for runner in pool.made] == [True]
+
+
+def test_runners_beyond_the_slots_end_once_they_are_idle() -> None:
+    """Each holds the memory of all that it has imported."""
+    pool = FakePool()
+
+    async def main() -> None:
+        crew = Crew(pool)
+
+        async def at_once(jobs: int) -> None:
+            async with anyio.create_task_group() as tasks:
+                for _ in range(jobs):
+                    tasks.start_soon(crew.run, MANIFEST, JOB, Path())
+
+        def living() -> int:
+            return sum(runner.alive for runner in pool.made)
+
+        await at_once(8)
+        assert living() == 8
+        crew.fit(6)
+        assert living() == 6, "those that idle end at once"
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(crew.run, MANIFEST, JOB, Path())
+            await anyio.lowlevel.checkpoint()
+            crew.fit(2)
+            assert living() == 5, "and those at work after their job"
+        assert living() == 2
+        crew.fit(4)
+        await at_once(4)
+        assert living() == 4
+
+    anyio.run(main)

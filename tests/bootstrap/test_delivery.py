@@ -125,7 +125,7 @@ def test_a_job_that_was_in_flight_in_too_many_deaths_is_given_up_unrun(
     world.work()
     record = record_of(world)
     assert (record.kind, record.final) == (POISON, True)
-    assert "5 workers died or fell silent" in record.why
+    assert "5 workers died, fell silent or ran out of memory or disk" in record.why
     assert world.ran == [world.jobs[1]]
     assert world.queues.held == []
     assert [event.detail["kind"] for event in world.queues.events if event.kind == "job_failed"] == [POISON]

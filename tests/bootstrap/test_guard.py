@@ -23,6 +23,7 @@ from bootstrap.guard import (
     after_look,
     ailments,
 )
+from bootstrap.runners import JobCrashed
 from tests.bootstrap.world import Script, World
 
 
@@ -109,6 +110,14 @@ def test_what_the_looks_call_for(looks: list[tuple[float, bool]], steps: list[st
 
 
 @pytest.mark.fault("host-stays-bad")
+def test_a_job_that_stopped_the_intake_leaves_the_guard_one_look_to_decide() -> None:
+    health, step = after_look(Health(), [], 15.0, held=True)
+    assert (health, step) == (Health(), Step.RESUME)
+    health, step = after_look(Health(), [FULL], 15.0, held=True)
+    assert step is Step.HOLD
+    assert health.held_at == 15
+
+
 def test_there_is_advice_for_each_ailment() -> None:
     for kind in ("disk", "inodes", "memory", "engine", "silent"):
         assert advice([Ailment(kind, "", "")]).startswith("If it happens again, ")
@@ -202,6 +211,38 @@ def test_low_memory_takes_slots_and_gives_nothing_back_at_first(tmp_path: Path) 
     assert host.told()[-1]["taking"] is True
     assert max(int(str(event.detail["running"])) for event in after if event.kind == "beat") == 6, "of 8 before"
     assert host.pruned == []
+
+
+def test_a_job_that_ends_for_the_host_stops_the_intake_until_the_next_look(tmp_path: Path) -> None:
+    """A full disk fails jobs within seconds, and two looks take thirty."""
+    world = World(tmp_path, 20, slots=4)
+    host = Host(world)
+    for job in world.jobs:
+        world.scripts[job] = Script(seconds=4)
+    world.scripts[world.jobs[0]] = Script(crashes=[JobCrashed(kind="OSError", why="no space left")])
+    world.ill = "1.0 GiB of 100.0 GiB free in /d"
+    seen: list[int] = []
+    world.at(LOOK_SECONDS - 1, lambda: seen.append(len(world.ran)))
+    assert world.work() == ["idle"]
+    assert seen == [3]
+    assert [told["taking"] for told in host.told()] == [False, True]
+    assert world.results() == world.jobs
+    assert host.pruned == []
+
+
+def test_jobs_that_end_for_memory_and_a_look_that_finds_none_take_slots_once(tmp_path: Path) -> None:
+    world = World(tmp_path, 20, slots=8)
+    host = Host(world)
+    for job in world.jobs:
+        world.scripts[job] = Script(seconds=100)
+    for job in world.jobs[:2]:
+        world.scripts[job] = Script(seconds=3, crashes=[JobCrashed(kind="MemoryError", why="no")])
+    world.ill = "0.5 GiB of 32.0 GiB memory available"
+    host.becomes(2, memory(0.5, 32))
+    host.becomes(40, memory(16, 32))
+    assert world.work() == ["idle"]
+    assert world.workers[0].slots.most == 6
+    assert world.results() == world.jobs
 
 
 def test_a_host_with_nothing_to_remove_is_guarded_all_the_same(tmp_path: Path) -> None:

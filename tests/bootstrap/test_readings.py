@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from bootstrap import readings
-from bootstrap.readings import HostReader, filesystems, memory
+from bootstrap.readings import HostReader, filesystems, memory, oom_kills
 
 MEMINFO = """MemTotal:       32768000 kB
 MemFree:         1000000 kB
@@ -32,6 +32,16 @@ def test_memory_is_what_the_kernel_says_is_available(tmp_path: Path) -> None:
     path.write_text("MemTotal: 5 kB\n")
     assert memory(path) is None
     assert memory(tmp_path / "none") is None
+
+
+def test_processes_killed_for_memory_are_counted_where_the_kernel_counts_them(tmp_path: Path) -> None:
+    path = tmp_path / "vmstat"
+    path.write_text("nr_free_pages 7\noom_kill_disable 9\noom_kill 3\ndrop_pagecache 0\n")
+    assert oom_kills(path) == 3
+    path.write_text("nr_free_pages 7\n")
+    assert oom_kills(path) == 0
+    assert oom_kills(tmp_path / "none") == 0
+    assert oom_kills() >= 0
 
 
 def test_a_look_takes_in_all_of_it(tmp_path: Path) -> None:

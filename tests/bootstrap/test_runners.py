@@ -194,8 +194,9 @@ def test_a_killed_runner_is_told_and_replaced(
     async def work(pool: RunnerPool) -> None:
         deadly, slow, plain = manifests["deadly"], manifests["slow"], manifests["plain"]
         first = await pool.spawn()
-        with pytest.raises(RunnerDied, match="killed"):
+        with pytest.raises(RunnerDied, match="killed") as death:
             await first.run(deadly, deadly.jobs[0], tmp_path / "deadly")
+        assert death.value.killed
         assert not alive(first.pid)
 
         for end in (Runner.kill, Runner.terminate):
@@ -204,13 +205,18 @@ def test_a_killed_runner_is_told_and_replaced(
             running = asyncio.create_task(runner.run(slow, slow.jobs[0], folder))
             await until_sleeping(folder)
             end(runner)
-            with pytest.raises(RunnerDied):
+            with pytest.raises(RunnerDied) as death:
                 await running
+            assert not death.value.killed, "but by us, or not at all"
             assert not alive(runner.pid)
 
         third = await pool.spawn()
         answer = await third.run(plain, plain.jobs[0], tmp_path / "plain")
         assert len(answer.result.samples) == len(plain.jobs[0].samples)
+        third.dismiss()
+        with pytest.raises(RunnerDied, match="exit code 0"):
+            await third.hear()
+        assert not alive(third.pid)
 
     in_pool(environment, tmp_path, work)
     [log] = (tmp_path / "terminate" / "log").glob("*.eval")

@@ -80,11 +80,12 @@ def test_clean_jobs_win_back_one_slot_each_up_to_the_most() -> None:
         pytest.param(Slots(most=32, now=20), 20, Slots(most=15, now=10), id="what ran is what didn't fit"),
         pytest.param(Slots(most=32, now=20), 4, Slots(most=3, now=2), id="few large jobs: few slots"),
         pytest.param(Slots(most=8, now=3), 8, Slots(most=6, now=3), id="never more than before"),
-        pytest.param(Slots(most=8, now=8), 0, Slots(most=1, now=1), id="one at least"),
+        pytest.param(Slots(most=8, now=8), 1, Slots(most=1, now=1), id="one at least"),
+        pytest.param(Slots(most=8, now=8), 0, Slots(most=8, now=1), id="with none at work nothing says how many fit"),
     ],
 )
-def test_low_memory_takes_slots_for_good(before: Slots, running: int, after: Slots) -> None:
-    assert before.after_low_memory(running) == after
+def test_a_shortage_takes_slots_for_good(before: Slots, running: int, after: Slots) -> None:
+    assert before.after_shortage(running) == after
 
 
 def test_running_jobs_outlive_a_halving() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anyio
 import pytest
 
 from bootstrap.notices import INTERRUPTION
@@ -34,6 +35,12 @@ def test_a_host_without_the_engine_that_jobs_need_is_given_up(tmp_path: Path, mo
     assert world.waiting() == world.jobs
     assert world.workers[0].why == "Docker's engine doesn't answer (the command docker is not installed)"
     assert "journalctl -u docker" in watches.advice
+
+
+def test_a_host_says_why_it_is_unfit_whenever_it_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    _, watches = watched(tmp_path, needs_docker=True)
+    assert anyio.run(watches.unfit).endswith("Docker's engine doesn't answer (the command docker is not installed)")
 
 
 def test_a_notice_is_seen_by_this_instances_own_service_and_docker_is_not_missed_where_nobody_needs_it(

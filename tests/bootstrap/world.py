@@ -217,6 +217,9 @@ class World:
         self.folder = folder
         self.lease_seconds = lease_seconds
         self.beside: list[Watch] = []
+        self.ill = ""
+        """Why the host is unfit."""
+        self.oom_kills = 0
         self.acts: list[tuple[float, Callable[[], None]]] = []
         """What happens when."""
         self.manifest = manifest_of(jobs)
@@ -242,6 +245,8 @@ class World:
             clockwork=clockwork,
             run_job=self.run_job,
             say=self.said.append,
+            unfit=self.unfit,
+            oom_kills=lambda: self.oom_kills,
         )
         return Work(
             deliveries=deliveries,
@@ -305,6 +310,9 @@ class World:
         log = folder / f"{job.job}.eval"
         log.write_bytes(f"log {len(self.ran)}".encode())
         return JobAnswer(log=log, result=result_of(job), seconds=script.seconds, rate_limited=script.rate_limited)
+
+    async def unfit(self) -> str:
+        return self.ill
 
     def waiting(self) -> list[str]:
         """The jobs that others may take now."""
