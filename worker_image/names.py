@@ -69,11 +69,6 @@ class BuildNames:
         }
 
 
-def pointer_for(parameter: str, architecture: Architecture) -> str:
-    """The parameter that names the image of an architecture: the account's own for x86_64, with a suffix for others."""
-    return parameter if architecture == "x86_64" else f"{parameter}-{architecture}"
-
-
 def pipeline_name(architecture: Architecture) -> str:
     """The pipeline's name, as its ARN has it: small letters, digits and hyphens."""
     return f"{PIPELINE}-{architecture.replace('_', '-')}"

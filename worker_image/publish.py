@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from fleet.aws.failures import AwsRefused, calling
-from fleet.aws.images import UNKNOWN_PARAMETER
+from fleet.aws.images import UNKNOWN_PARAMETER, pointer_for
 from worker_image.amis import Amis, OwnImage
 from worker_image.failures import NotAllowed, PointerNotMoved
-from worker_image.names import STATE_TAG, pointer_for
+from worker_image.names import STATE_TAG
 from worker_image.place import Place, denied_words
 from worker_image.recipe import Architecture
 

@@ -37,6 +37,8 @@ UNKNOWN_PARAMETER = frozenset({"ParameterNotFound", "ParameterVersionNotFound"})
 MALFORMED_PARAMETER = "ValidationException"
 """SSM's answer for a name that no parameter can have."""
 UNKNOWN_TYPE = "InvalidInstanceType"
+ARCHITECTURES = ("x86_64", "arm64")
+"""Those that worker images are built for."""
 TYPES_A_CALL = 100
 """Of DescribeInstanceTypes, EC2's limit."""
 
@@ -111,16 +113,13 @@ class AmiRejected(RequestRefused):
     why: str
 
     def message(self) -> str:
-        """One line: image, parameter, region, reason, and the command that builds one."""
+        """One line: image, parameter, region, reason, and what helps."""
         label = label_of(self.ami, self.parameter)
-        return (
-            f"worker image {label} refused in {self.region}: {self.why}. "
-            f"Build one: {fleet_command(self.region, 'image', 'build', *self.options())}"
-        )
+        return f"worker image {label} refused in {self.region}: {self.why}. {self.helps()}"
 
-    def options(self) -> tuple[str, ...]:
-        """What the build of a fitting image needs to be told."""
-        return ()
+    def helps(self) -> str:
+        """The command that builds an image, or what else to change."""
+        return f"Build one: {fleet_command(self.region, 'image', 'build')}"
 
 
 class AmiParameterMissing(AmiRejected):
@@ -156,10 +155,20 @@ class AmiWrongArchitecture(AmiRejected):
     architecture: str
     misfits: tuple[str, ...]
     """The instance types that it doesn't fit."""
+    fitting: str
+    """The architecture that all of the instance types support; empty: there is none, so that no image fits them all."""
+    pointer: str
+    """The parameter that names this account's image of it."""
 
-    def options(self) -> tuple[str, ...]:
-        """The other architecture of EC2's two."""
-        return ("--architecture", "x86_64" if self.architecture == "arm64" else "arm64")
+    def helps(self) -> str:
+        """Which image to name and how it is built; or that the types need one architecture."""
+        if not self.fitting:
+            return (
+                "No image fits all of these instance types: name types of one architecture (here without "
+                f"{', '.join(self.misfits)}), among instance types and fallbacks alike"
+            )
+        build = fleet_command(self.region, "image", "build", "--architecture", self.fitting)
+        return f"Name an image for {self.fitting}: ami={self.pointer}, which `{build}` makes; or types of {self.architecture}"
 
 
 class VolumeTooSmall(RequestRefused):
@@ -210,7 +219,7 @@ def check_image(
     # Who asks matters only where the tag isn't seen, which spares the question for every image that has it.
     owned = CONTRACT_TAG in tags or found.get("OwnerId") == caller(aws).account
     image = _seen(name, found, contract=judge_contract(name, tags, owned=owned), version=tags.get(VERSION_TAG, ""))
-    judge_architecture(name, image.architecture, _architectures(aws, instance_types))
+    judge_architecture(name, image.architecture, _architectures(aws, instance_types), default_parameter)
     if volume_gb is not None:
         judge_volume(image, volume_gb)
     return image
@@ -276,10 +285,18 @@ def judge_volume(image: WorkerImage, volume_gb: int) -> None:
         raise VolumeTooSmall(ami=image.label, region=image.region, volume_gb=volume_gb, snapshot_gb=image.snapshot_gb)
 
 
-def judge_architecture(name: AmiName, architecture: str, supported: Mapping[str, Sequence[str]]) -> None:
+def pointer_for(parameter: str, architecture: str) -> str:
+    """The parameter that names the image of an architecture: the account's own for x86_64, with a suffix for others."""
+    return parameter if architecture == "x86_64" else f"{parameter}-{architecture}"
+
+
+def judge_architecture(
+    name: AmiName, architecture: str, supported: Mapping[str, Sequence[str]], default_parameter: str
+) -> None:
     """AmiWrongArchitecture: some of the instance types, given with the architectures each supports, can't boot this one."""
     misfits = {kind: takes for kind, takes in supported.items() if architecture not in takes}
     if misfits:
+        fitting = next((one for one in ARCHITECTURES if all(one in takes for takes in supported.values())), "")
         takes = "; ".join(f"{kind} takes {' or '.join(takes)}" for kind, takes in misfits.items())
         raise AmiWrongArchitecture(
             parameter=name.parameter,
@@ -287,6 +304,8 @@ def judge_architecture(name: AmiName, architecture: str, supported: Mapping[str,
             region=name.region,
             architecture=architecture,
             misfits=tuple(misfits),
+            fitting=fitting,
+            pointer=pointer_for(default_parameter, fitting) if fitting else "",
             why=f"its architecture is {architecture}, but {takes}",
         )
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from fleet.aws.images import CONTRACT
+from fleet.aws.images import CONTRACT, pointer_for
 from worker_image import recipe as recipes
-from worker_image.names import BuildNames, pipeline_name, pointer_for
+from worker_image.names import BuildNames, pipeline_name
 from worker_image.recipe import Recipe
 
 

@@ -32,8 +32,9 @@ ACCOUNT = "123456789012"
 DEFAULT = "/inspect-fleet/worker-image"
 UNKNOWN = "ami-0123456789abcdef0"
 BUILD = f"fleet image build --region {REGION}"
-BUILD_X86 = f"fleet image build --architecture x86_64 --region {REGION}"
-BUILD_ARM = f"fleet image build --architecture arm64 --region {REGION}"
+BUILD_X86 = f"`fleet image build --architecture x86_64 --region {REGION}`"
+BUILD_ARM = f"`fleet image build --architecture arm64 --region {REGION}`"
+NONE_FITS = "No image fits all of these instance types: name types of one architecture (here without c7g.large)"
 X86 = ["c7i.4xlarge", "m5.large"]
 ARM = "c7g.large"
 
@@ -174,13 +175,14 @@ ROWS = [
         ("its architecture is arm64", "c7i.4xlarge takes x86_64", "m5.large takes x86_64"),
         build=BUILD_X86,
     ),
+    Row("arm64 alone", unchanged, AmiWrongArchitecture, ("image-arm64, which", "or types of x86"), (ARM,), BUILD_ARM),
     Row(
         "wrong architecture for the first type",
         unchanged,
         AmiWrongArchitecture,
         ("its architecture is x86_64", "c7g.large takes arm64"),
         types=(ARM, *X86),
-        build=BUILD_ARM,
+        build=NONE_FITS,
     ),
     Row(
         "wrong architecture for the last fallback",
@@ -188,7 +190,7 @@ ROWS = [
         AmiWrongArchitecture,
         ("its architecture is x86_64", "c7g.large takes arm64"),
         types=(*X86, ARM),
-        build=BUILD_ARM,
+        build=NONE_FITS,
     ),
     Row(
         "wrong architecture for a type that takes two",
@@ -204,7 +206,7 @@ ROWS = [
 @pytest.mark.parametrize("row", ROWS, ids=attrgetter("name"))
 @pytest.mark.fault("ami-unfit")
 def test_an_image_that_cannot_be_launched_is_refused(aws: Aws, x86: str, unique: str, row: Row) -> None:
-    """The message names parameter and AMI as people see them, region, reason, and the command that builds an image."""
+    """The message names parameter and AMI as people see them, region, reason, and what helps: the build command, as a rule."""
     ami = row.arrange(aws, x86)
     parameter = f"/{unique}/image"
     name(aws, parameter, ami)
