@@ -51,6 +51,13 @@ class Recorder:
     """Hears of every test, wherever xdist has it run: a fault's key travels among the properties of the test's report."""
 
     tests: dict[str, Ran] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
+    """Files that could not be imported: whose tests they hold is not known."""
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Take in what can't be run at all."""
+        if report.failed:
+            self.unread.append(report.nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take in one phase of one test."""

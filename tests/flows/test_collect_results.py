@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from fleet.evals.secrets import RunSecrets
 from fleet.evals.settings import FOLDER
 from fleet.evals.site import Site
 from flows import collect_results
-from flows.collect_results import having, merge_eval
+from flows.collect_results import collected, delivered, having, merge_eval
 
 SECRETS = RunSecrets({"KEY": "sk-1"}, {"linux": "L=1\n"})
 UNMEASURED = MergeReport(
@@ -81,7 +82,8 @@ def merging(environment: JobEnvironment, monkeypatch: pytest.MonkeyPatch) -> Mer
         task=SimpleNamespace(name="t"),
         model=SimpleNamespace(name="m"),
     )
-    monkeypatch.setattr(collect_results, "EvalManifest", SimpleNamespace(read=lambda _: manifest))
+    reads = SimpleNamespace(read=lambda key: SimpleNamespace(**vars(manifest), eval_id=key))
+    monkeypatch.setattr(collect_results, "EvalManifest", reads)
     monkeypatch.setattr(collect_results, "finished_jobs", lambda *_: set())
     monkeypatch.setattr(collect_results, "failed_jobs", lambda *_: {})
     monkeypatch.setattr(collect_results, "build", lambda *_, **__: environment)
@@ -90,8 +92,12 @@ def merging(environment: JobEnvironment, monkeypatch: pytest.MonkeyPatch) -> Mer
 
 
 def a_site() -> Site:
-    names = SimpleNamespace(manifest=str, plan=str, result=str, merged=lambda *_: "merged")
-    objects = SimpleNamespace(get=lambda _: b"", download=lambda *_: None, put=lambda *_: None, uri=str)
+    names = SimpleNamespace(
+        manifest=str, plan=str, result=str, merged=lambda *_: "merged", results=lambda eval_id: f"results of {eval_id}"
+    )
+    objects = SimpleNamespace(
+        get=lambda key: key, download=lambda key, path: path.write_text(key), put=lambda *_: None, uri=str
+    )
     return cast("Site", SimpleNamespace(objects=objects, layout=names))
 
 
@@ -142,3 +148,40 @@ def test_a_log_that_has_what_a_plugin_raised_for_want_of_its_values_says_what_he
         why = merge_eval.fn(a_site(), "eval", None).why
     assert why.startswith(said)
     assert ("linux.env" in why) is by_hand
+
+
+@pytest.mark.fault("eval-unmerged")
+def test_one_eval_that_cannot_be_merged_is_named_and_the_others_are_delivered(
+    merging: Merging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its results stay in the bucket, where the same request, or this flow again, finds them."""
+
+    def merge(_: Any, plan_log: Path, __: Any, path: Path, **___: Any) -> MergeReport:
+        if plan_log.read_text() == "bad":
+            raise RecomputeFailed(why="as the test wants it", lacked="")
+        path.write_bytes(b"a log")
+        return dataclasses.replace(UNMEASURED, path=path, error="", status="success")
+
+    monkeypatch.setattr(collect_results, "merge", merge)
+    monkeypatch.setattr(collect_results, "tally_of", lambda _: SimpleNamespace(samples=3))
+    monkeypatch.setattr(collect_results, "get_run_logger", lambda: logging.getLogger("collect"))
+    monkeypatch.setattr(collect_results, "merge_eval", SimpleNamespace(with_options=lambda **_: merge_eval.fn))
+    site = a_site()
+    logs = tmp_path / "logs"
+    with having(SECRETS):
+        bad, good = (collected(site, eval_id, str(logs)) for eval_id in ("bad", "good"))
+    assert (bad.status, bad.log, bad.stored, bad.missing) == ("error", "", "results of bad", 3)
+    assert bad.why.startswith("its results are kept, and could not be merged: ")
+    assert "as the test wants it" in bad.why
+    assert (good.status, good.why, Path(good.log).read_bytes()) == ("success", "", b"a log")
+    assert len(list(logs.iterdir())) == 1
+
+
+@pytest.mark.fault("eval-unmerged")
+def test_a_log_that_cannot_be_delivered_stays_in_the_bucket_and_says_so(tmp_path: Path) -> None:
+    merged = tmp_path / "a.eval"
+    merged.write_bytes(b"a log")
+    (tmp_path / "taken").write_text("a file where the folder should be")
+    log, why = delivered(merged, str(tmp_path / "taken"), "s3://b/merged")
+    assert log == "s3://b/merged"
+    assert why.startswith(f"the log could not be put into {tmp_path / 'taken'} and stays in the bucket: ")
