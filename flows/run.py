@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
@@ -31,7 +31,12 @@ from fleet.evals.site import Site
 from fleet.evals.variable_names import LOG_LEVEL
 from fleet.pool import runs as workers_of
 from fleet.pool.clean_up import Created, clean_up
+from fleet.reaper.removal import Reaper
+from fleet.reaper.runs import PrefectRuns
+from fleet.reaper.succession import end_all
+from fleet.reaper.verdict import Patience
 from flows.artifacts import LiveArtifacts
+from flows.reap import looked_at
 from flows.watch import Watch
 
 ANSWER_S = 5.0
@@ -40,6 +45,10 @@ QUICK = {PREFECT_CLIENT_MAX_RETRIES: 0, PREFECT_API_REQUEST_TIMEOUT: ANSWER_S}
 """Settings with which Prefect's client asks once: by itself it would go on for minutes."""
 GRACE_S = 30.0
 """How long instances get to end by themselves once the work is done."""
+EARLY_S = 30.0
+"""What an early clean-up takes at most, as long as AWS answers: as a process pool leaves a cancelled run."""
+ONCE_MORE_S = 1.0
+"""A Ctrl-C so soon after the last one was meant for what that one did: keys repeat, and people press twice."""
 PROGRESS_S = 30.0
 """Between two lines of progress in the log; the artifacts follow each look."""
 
@@ -105,7 +114,12 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         early = kind is not None or bool(self.why)
-        with deaf_to_sigterm(), temporary_settings(QUICK):  # the clean-up itself asks again, and for how long
+        follower = listener.get()
+        most = EARLY_S if early else GRACE_S + EARLY_S
+        if kind is KeyboardInterrupt:
+            follower.warn(f"interrupted: cleaning up, {most:g} s at most")
+        # The clean-up itself asks Prefect again, and for how long.
+        with undisturbed(seconds=most, say=follower.warn), temporary_settings(QUICK):
             stage("Cleaning up")
             self.locks.__exit__(None, None, None)
             self.left = clean_up(
@@ -120,6 +134,26 @@ class Run:
             get_run_logger().warning("Left behind: %s", what)
             if kind is not None:  # no report will say it
                 listener.get().warn(f"left behind: {what}")
+
+    def end_earlier(self) -> None:
+        """End the runs that evals were taken over from: their controllers are gone, and their instances would do the same jobs.
+
+        What they have finished stays. What can't be ended now is named, and left to the hourly reaping.
+        """
+        dead = list(self.locks.earlier)
+        if not dead:
+            return
+        stage(f"Taking over from flow run {', '.join(dead)}")
+        why = f"its controller is gone: flow run {self.id} goes on with its eval"
+        try:
+            left = end_all(dead, why, Reaper(looked_at(self.account, []), PrefectRuns(), Patience()))
+        except Exception as error:  # noqa: BLE001 - Prefect doesn't answer, or the account's block is gone
+            left = [f"flow run {', '.join(dead)}: {error}"]
+        for what in left:
+            get_run_logger().warning("Left to the reaper: %s", what)
+            listener.get().warn(f"left to the reaper: {what}")
+        if not left:
+            self.locks.settled()
 
     def manifests(self) -> list[EvalManifest]:
         """The manifests that count: with the jobs of an earlier run where there was one, since its results are named by them."""
@@ -198,6 +232,41 @@ def stage(name: str) -> None:
     """A step of the run begins: for the log, and for whoever follows."""
     get_run_logger().info(name)
     listener.get().stage(name)
+
+
+@contextmanager
+def undisturbed(
+    *, seconds: float, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+) -> Iterator[None]:
+    """A block of at most about so many seconds that no signal cuts short, but for a Ctrl-C of somebody who knows what it leaves.
+
+    At a terminal people press it again. They are told what goes on, and only who presses it once more has their way.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    told: list[float] = []
+
+    def interrupted(_number: int, _frame: object) -> None:
+        if not told:
+            told.append(clock())
+            say(
+                f"still cleaning up, {seconds:g} s at most: what is left would go on costing money. Ctrl-C once more leaves it to "
+                "`fleet reap`"
+            )
+        elif clock() - told[0] >= ONCE_MORE_S:
+            say("left as it is: `fleet reap` removes it")
+            raise KeyboardInterrupt
+
+    # Who else listens would take a Ctrl-C in here for the end of a run that ends by itself (`fleet.backends.farewell`).
+    listening = signal.set_wakeup_fd(-1)
+    before = signal.signal(signal.SIGINT, interrupted)
+    try:
+        with deaf_to_sigterm():
+            yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.set_wakeup_fd(listening, warn_on_full_buffer=False)
 
 
 @contextmanager

@@ -247,13 +247,16 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
     listener.get().stage("Preparing")
     site, created = run.site, run.created
     since, me = datetime.now(UTC).isoformat(timespec="seconds"), LockProcess.current()
-    run.locks.take(
-        (
-            EvalLock(site.objects, site.layout, eval_id, run=run.id, owner=run.owner, since=since, process=me)
-            for eval_id in run.eval_ids
-        ),
-        workers_of.end_of,
-    )
+    try:
+        run.locks.take(
+            (
+                EvalLock(site.objects, site.layout, eval_id, run=run.id, owner=run.owner, since=since, process=me)
+                for eval_id in run.eval_ids
+            ),
+            workers_of.end_of,
+        )
+    finally:
+        run.end_earlier()
     for archive in run.plan.archives:
         site.objects.put_artifact(site.layout, archive)
     manifests = [settle_manifest(site, one.manifest, one.plan_log.read_bytes()) for one in run.plan.evals]

@@ -18,7 +18,8 @@ import httpx
 
 from fleet.local import cloud, preset, state
 from fleet.local.cloud import LocalCloud
-from fleet.local.processes import Finder, Process, read_records
+from fleet.local.processes import Finder, read_records
+from fleet.processes import Process
 
 Answer = TypeVar("Answer")
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -196,7 +196,8 @@ class EvalLock:
             own = held.run == self._run
             if not left or not (own or is_free(held, now, end_of)):
                 raise self._held(held, now)
-            tried = self._document(now, held.earlier if own else (held.run, *held.earlier))
+            earlier = held.earlier if own else (held.run, *held.earlier)
+            tried = self._document(now, tuple(run for run in earlier if run != self._run))
             if self._objects.replace(self._key, tried.write().encode(), etag):
                 break
         self._earlier = tried.earlier if tried else ()

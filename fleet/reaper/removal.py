@@ -87,9 +87,14 @@ class Reaper:
                 why = f"it couldn't be looked at again: {error}"
             if why:
                 return [Outcome(dataclasses.replace(one, why=why), "kept") for one in decisions]
+        return self.finish(run, decisions)
+
+    def finish(self, run: str, decisions: Sequence[Decision]) -> list[Outcome]:
+        """Remove what there is of a flow run that is over for certain, its locks included; an outcome for each decision."""
+        things = [one.thing for one in decisions]
         works = [one for one in things if one.kind != "lock"]
         troubles = self._remove(works)
-        if evals and not any(one.kind == "instance" for one in troubles):
+        if run and any(one.run for one in things) and not any(one.kind == "instance" for one in troubles):
             with suppress(Exception):  # only for the eyes: the next pool worker settles them too
                 self.runs.settle(run, "its run is over, and its instance is gone")
         locks = [one for one in things if one.kind == "lock"]

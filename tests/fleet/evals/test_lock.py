@@ -131,7 +131,8 @@ def test_a_later_attempt_of_a_run_inherits_what_the_first_had_to_end(ended: Lock
     bucket = FakeBucket()
     a_lock(bucket, "run-1", ended).take(now=0)
     a_lock(bucket, "run-2", ended).take(now=1)
-    assert a_lock(bucket, "run-2").take(now=2) == ("run-1",)
+    assert a_lock(bucket, "run-2", ended).take(now=2) == ("run-1",)
+    assert a_lock(bucket, "run-1").take(now=3) == ("run-2",), "it doesn't end itself"
 
 
 @pytest.mark.parametrize("version", [0, 1, 9], ids=["older", "first", "newer"])
