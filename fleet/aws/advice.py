@@ -33,6 +33,17 @@ WITHOUT_A_KEY = frozenset(
     }
 )
 """The key of an encrypted volume can't be used. As the StateReason of an instance that ended while it was started, too."""
+TEMPLATES = frozenset(
+    {
+        "InvalidLaunchTemplateId.Malformed",
+        "InvalidLaunchTemplateId.NotFound",
+        "InvalidLaunchTemplateId.VersionNotFound",
+        "InvalidLaunchTemplateName.AlreadyExistsException",
+        "InvalidLaunchTemplateName.MalformedException",
+        "InvalidLaunchTemplateName.NotFoundException",
+    }
+)
+"""About the launch template of a spot fleet, which is made for one group of launches and removed with it."""
 TAGS = frozenset({"TagLimitExceeded", "InvalidTagKey.Malformed", "TagPolicyViolation"})
 """Tags that EC2, or the organization's tag policy, doesn't take."""
 LEFT_OVER = frozenset({"IdempotentParameterMismatch", "IdempotentInstanceTerminated"})
@@ -89,6 +100,10 @@ BAD_PARAMETERS: Mapping[str, str] = {
             "InvalidParameter",
             "MissingParameter",
             "InvalidInput",
+            "InvalidInstanceType",
+            "InvalidAction",
+            "UnknownParameter",
+            "UnsupportedOperation",
         ),
         "Correct the job variable that EC2 names: instance_types, image, subnets, security_groups, instance_profile, volume_gb",
     ),
@@ -171,6 +186,11 @@ def advice(code: str, why: str, region: str, instance_type: str, market: str) ->
         return f"Renew the pool worker's AWS credentials {RENEWAL}"
     if code in TAGS:
         return "Correct the job variable tags: EC2 takes 50 tags on an instance, and the organization may have rules of its own"
+    if code in TEMPLATES:
+        return (
+            "The launch template of this spot fleet (its name begins with inspect-fleet-) was changed or removed by others, "
+            "or isn't known to all of EC2 yet: run it again; what is left of it, fleet reap removes"
+        )
     if code in LEFT_OVER:
         return "A launch of before has left its mark: run it again"
     return BAD_PARAMETERS.get(code, UNKNOWN).format(build=fleet_command(region, "image", "build"))

@@ -215,5 +215,5 @@ class LaunchTooSlow(LaunchFailed):
         """How long it was tried, and the last answers."""
         return (
             f"no instance could be launched in {self.region} within {self.seconds:g} s: EC2 asked to wait or gave no "
-            f"answer\n{table(self.refusals)}"
+            f"answer. Try again later, or with fewer workers\n{table(self.refusals)}"
         )

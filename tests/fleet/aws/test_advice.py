@@ -7,8 +7,10 @@ import re
 import botocore.session
 import pytest
 
-from fleet.aws.advice import BAD_PARAMETERS, NO_SPOT_ROLE, OVER_QUOTA, QUOTAS, UNKNOWN, UNVERIFIED, advice, quota_name
-from fleet.aws.capacity import NOT_SEEN_YET, Next, after_refusal
+import fleet.aws.advice
+from fleet.aws import capacity, failures
+from fleet.aws.advice import BAD_PARAMETERS, OVER_QUOTA, QUOTAS, UNKNOWN, advice, quota_name
+from fleet.aws.capacity import FLEET_UNFIT, NOT_SEEN_YET, Next, after_refusal
 
 DENIED = "User: arn:aws:iam::1:user/x is not authorized to perform: iam:PassRole on resource: role/y because no policy allows it"
 ROWS = [
@@ -34,6 +36,8 @@ ROWS = [
     ("InvalidIamInstanceProfileName", "", r"job variable instance_profile"),
     ("InvalidParameterValue", "", r"job variable that EC2 names"),
     ("InvalidBlockDeviceMapping", "", r"volume_gb.*fleet image build --region eu-west-1"),
+    ("InvalidLaunchTemplateName.AlreadyExistsException", "", r"launch template.*run it again.*fleet reap"),
+    ("InvalidLaunchTemplateId.NotFound", "", r"launch template.*run it again.*fleet reap"),
     ("TagLimitExceeded", "", r"job variable tags"),
     ("InvalidKMSKey.InvalidState", "", r"KMS key that EBS uses.*kms:CreateGrant"),
     ("IdempotentParameterMismatch", "", r"run it again"),
@@ -48,9 +52,35 @@ def test_a_code_s_class_says_what_to_do(code: str, why: str, said: str) -> None:
     assert "\n" not in found
 
 
-@pytest.mark.parametrize("code", sorted({*BAD_PARAMETERS, *UNVERIFIED, *NO_SPOT_ROLE} - NOT_SEEN_YET))
+def named_codes() -> set[str]:
+    """Every code in a named set of the launch's rules, whatever the set is for."""
+    sets = [each for room in (fleet.aws.advice, capacity, failures) for each in vars(room).values()]
+    return {code for each in sets if isinstance(each, frozenset) for code in each} | {*BAD_PARAMETERS}
+
+
+OF_FLEETS_ALONE = {
+    "InvalidFleetConfig",
+    "InvalidFleetConfiguration",
+    "MaxFleetCountExceeded",
+    "MaxTemplateLimitExceeded",
+}
+"""What RunInstances never says: no hunt ends with it."""
+
+
+@pytest.mark.parametrize(
+    "code", sorted(code for code in named_codes() - OF_FLEETS_ALONE if after_refusal(code) is Next.STOP)
+)
 def test_what_no_other_place_would_change_ends_the_hunt_with_advice(code: str) -> None:
-    assert after_refusal(code) is Next.STOP
+    assert advice(code, "", "r", "t", "spot") != UNKNOWN
+
+
+def test_what_no_advice_is_for_sends_the_hunt_from_fleets_to_single_places() -> None:
+    assert OF_FLEETS_ALONE <= FLEET_UNFIT
+
+
+@pytest.mark.parametrize("code", sorted(NOT_SEEN_YET))
+def test_what_is_still_not_seen_in_the_end_has_advice(code: str) -> None:
+    assert after_refusal(code) is Next.SAME_LATER
     assert advice(code, "", "r", "t", "spot") != UNKNOWN
 
 

@@ -103,7 +103,7 @@ ROWS = [
         [(SPOT, 3)] * 30,
         launched=0,
         error=LaunchTooSlow,
-        words=("within 60 s",),
+        words=("within 60 s", "Try again later"),
     ),
     Row("an answer was lost: the same is asked", lambda: FakeEc2([LOST, OK]), [(SPOT, 3)] * 2),
     Row(
