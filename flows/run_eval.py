@@ -289,10 +289,10 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
         dead=queues.dead,
         workers=created.workers,
         failures=failures,
+        checks=ResultChecks(site, queues.work),
         handout=run.handout if created.secrets else None,
         price=run.price,
         limits=Limits(
-        checks=ResultChecks(site, queues.work),
             stall_hours=run.config.stall_hours, max_cost=run.config.max_cost, deadline_hours=run.config.deadline_hours
         ),
     )

@@ -63,6 +63,11 @@ def settle_manifest(site: Site, fresh: EvalManifest, plan_log: bytes) -> EvalMan
     return stored_manifest(site, fresh.eval_id) or fresh
 
 
+def stored_results(site: Site, eval_id: EvalId) -> dict[JobId, StoredObject]:
+    """The result objects there are, by job."""
+    return {site.layout.job_of(stored.key): stored for stored in site.objects.list(site.layout.results(eval_id))}
+
+
 def finished_jobs(site: Site, eval_id: EvalId) -> set[JobId]:
     """Jobs whose result object exists."""
     return set(stored_results(site, eval_id))
@@ -70,11 +75,6 @@ def finished_jobs(site: Site, eval_id: EvalId) -> set[JobId]:
 
 class FailureRecords:
     """The failure records of one eval, each read once. Those that were there before this run don't count: it tries again."""
-
-def stored_results(site: Site, eval_id: EvalId) -> dict[JobId, StoredObject]:
-    """The result objects there are, by job."""
-    return {site.layout.job_of(stored.key): stored for stored in site.objects.list(site.layout.results(eval_id))}
-
 
     def __init__(self, site: Site, eval_id: EvalId) -> None:
         self._eval_id = eval_id
