@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
 
+from bootstrap.clockwork import abandonable
 from bootstrap.guard import Filesystem, Reading
 
 READ_SECONDS = 60.0
 """For one look: twice what the engine gets to answer."""
+THREADS = 8
+"""Looks that may hang at a time: the guard gives the host up before there are so many in a row."""
 MEMORY = Path("/proc/meminfo")
 KILLS = Path("/proc/vmstat")
 """Has the kernel's count of processes that it killed for memory, `oom_kill`, since boot (Linux 4.13 and later)."""
@@ -26,13 +28,13 @@ class HostReader:
     def __init__(self, folders: Iterable[Path], engine: Callable[[], str] | None, *, memory: Path = MEMORY) -> None:
         """`engine` says why Docker's engine doesn't answer (empty: it does); None: nobody needs it."""
         self._folders, self._engine, self._memory = tuple(folders), engine, memory
-        # Its own, and threads that hang are left behind: the others' calls must not keep the guard waiting, nor its own.
-        self._limiter = anyio.CapacityLimiter(8)
+        # Threads that hang are left behind: neither the guard nor the end of the process waits for a disk that is gone.
+        self._limiter = anyio.CapacityLimiter(THREADS)
 
     async def __call__(self) -> Reading:
         """One look."""
         with anyio.move_on_after(READ_SECONDS):
-            return await anyio.to_thread.run_sync(self.read, abandon_on_cancel=True, limiter=self._limiter)
+            return await abandonable(self._limiter, self.read)
         return Reading(silent=f"the host couldn't be looked at within {READ_SECONDS:g} s")
 
     def read(self) -> Reading:

@@ -27,7 +27,7 @@ import anyio
 from bootstrap import job_process
 from bootstrap.environment import JobEnvironment
 from bootstrap.private_files import open_to_append
-from bootstrap.zygote import CLOSING_S, Zygote, ZygoteGone
+from bootstrap.zygote import CLOSING_S, KILLED_S, Zygote, ZygoteGone
 from fleet.errors import FleetError
 from fleet.evals.attempts import kind_of
 from fleet.evals.documents import EvalManifest, Job, JobResult
@@ -153,12 +153,14 @@ class Runner:
         heard: dict[str, Any] = json.loads(line)
         return heard
 
-    async def _exit_code(self) -> int:
-        """Its exit code, once it has none to talk to; one that lives on then is ended."""
+    async def _exit_code(self) -> int | None:
+        """Its exit code, once it has none to talk to; one that lives on then is killed. None: it doesn't end even so."""
         with contextlib.suppress(TimeoutError):
             return await asyncio.wait_for(asyncio.shield(self._ended), CLOSING_S)
         self.kill()
-        return await self._ended
+        with contextlib.suppress(TimeoutError):
+            return await asyncio.wait_for(asyncio.shield(self._ended), KILLED_S)
+        return None
 
     def kill(self) -> None:
         """End the process and whatever it started, now."""
@@ -332,8 +334,12 @@ def _what(manifest: EvalManifest) -> dict[str, Any]:
     return manifest.model_dump(mode="json", exclude={"jobs", "sample_ids", "environment", "identity"})
 
 
-def ending(code: int) -> str:
-    """How a process ended, for a person."""
+def ending(code: int | None) -> str:
+    """How a process ended, for a person. None: it was killed and doesn't end."""
+    if code is None:
+        return (
+            f"killed, and not gone {KILLED_S:g} s later: it waits within the kernel, for a disk or a mount most likely"
+        )
     if code == -signal.SIGKILL:
         return "killed (out of memory, or stopped by the worker)"
     if code < 0:

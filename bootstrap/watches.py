@@ -6,9 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
 
-from bootstrap.clockwork import Clockwork
+from bootstrap.clockwork import Clockwork, abandonable
 from bootstrap.guard import Guard, ailments, said
 from bootstrap.identity import Metadata
 from bootstrap.notices import NoticeWatch
@@ -68,5 +67,6 @@ class Watches:
 
 
 def _in_thread(call: Callable[[], str]) -> Callable[[], Awaitable[str]]:
-    """The call in a thread that is left behind when its time is over: every command of it has a limit of its own."""
-    return lambda: anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+    """The call in a thread that is left behind when its time is over; then no other begins before it has ended."""
+    limiter = anyio.CapacityLimiter(1)
+    return lambda: abandonable(limiter, call)

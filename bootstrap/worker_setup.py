@@ -20,6 +20,7 @@ from typing import BinaryIO
 from bootstrap.commands import Commands, run_command
 from bootstrap.host import HostUnfit
 from bootstrap.private_files import open_new
+from bootstrap.zygote import KILLED_S
 
 TOLD = "FLEET_WORKER_ENV"
 """Environment of the script: where it may leave variables for the jobs, as `export NAME=value` lines."""
@@ -144,7 +145,9 @@ async def run_setup(
             if process.returncode != 0:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-            code = await asyncio.shield(ended) if not ended.done() else ended.result()
+            # One that waits for a disk within the kernel isn't gone at once, though it was killed.
+            await asyncio.wait([ended], timeout=KILLED_S)
+            code = ended.result() if ended.done() else -signal.SIGKILL
         overdue = code == -signal.SIGKILL and asyncio.get_running_loop().time() >= until
         lines.end()
     said = " | ".join(line for line in last if line)[-600:]

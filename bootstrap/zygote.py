@@ -17,6 +17,8 @@ WARM_S = 1_200.0
 """Seconds that it may import for: its trial has half of them, and a module of the user's may wait for a network for ever."""
 CLOSING_S = 20.0
 """Seconds that the runners get to unwind when a pool closes; then they are killed."""
+KILLED_S = 10.0
+"""Seconds after which a killed process is waited for no longer: one that waits for a disk within the kernel ends with that wait."""
 
 
 class ZygoteGone(Exception):
@@ -117,7 +119,8 @@ class Zygote:
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            await self.process.wait()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.process.wait(), KILLED_S)
         if self._listening:
             self._listening.cancel()
         self.sock.close()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -230,3 +231,25 @@ def test_a_copy_that_comes_before_its_message_is_deleted_is_held() -> None:
     lease = with_lease(replaced, queue)
     assert queue.deleted == ["r-1"]
     assert not lease.lost
+
+
+def test_giving_back_ends_in_its_time_although_sqs_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that EC2 takes back has seconds; the job comes back by itself when its lease lapses."""
+    monkeypatch.setattr("bootstrap.lease.RELEASE_SECONDS", 0.02)
+    over = threading.Event()
+
+    class Hangs(Queue):
+        def send(self, *_: object) -> None:
+            over.wait(60)
+
+    async def main() -> None:
+        message = Message(body=JOB.write(), receipt="r", receives=1)
+        lease = Lease(Hangs(), "q", message, seconds=60, clockwork=real_clockwork(), say=print)
+        lease.job = JOB
+        await lease.give_back()
+        assert not over.is_set()
+
+    try:
+        anyio.run(main)
+    finally:
+        over.set()
