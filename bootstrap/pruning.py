@@ -1,15 +1,15 @@
-"""What may be removed from Docker's engine while jobs run, to make room. The rule is that nothing of a running job goes, nor
-anything that can't be had again.
+"""What may be removed from Docker's engine while jobs run, to make room. The rule is that only what Inspect has made or used goes,
+nothing of a running job, nor anything that can't be had again. The engine may be a person's own.
 
-- Containers that have stood still for an hour and whose compose project has none that runs: a job's sandbox is one project, so
-  that this one's job is over, or was killed.
-- Images without a container, and here for an hour or more. A job that needs one pulls or builds it again, as it did before: that
-  costs time, and nothing else. Images without a name (what a newer build left behind) are among them.
-- Build cache that no build has used for an hour. A build in progress keeps its own.
+- Containers of a compose project that is Inspect's by its name, which have stood still for an hour and whose project has none that
+  runs: a job's sandbox is one project, so that this one's job is over, or was killed.
+- Images that a container of Inspect's was seen to have, an hour ago or longer, and that no container has now. A job that needs one
+  pulls or builds it again, as it did before: that costs time, and nothing else.
+- Build cache that no build has used for an hour. A build in progress keeps its own. It can't be told whose it is, and needn't be:
+  it is no more than a copy of what builds make.
 
-Only what has come since this worker began to take jobs: what was there before is the image's, the setup script's or, on a
-person's own machine, theirs, and may be nowhere else. Of build cache that can't be told, and needn't be: it is no more than a copy
-of what builds make. Engine-side, a container that runs, and an image that any container uses, can't be removed without force,
+Only what has come since this worker began to take jobs: what was there before is the image's, the setup script's or a person's,
+and may be nowhere else. Engine-side, a container that runs, and an image that any container uses, can't be removed without force,
 which is never used: what is started between a look and a removal is safe.
 """
 
@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,8 +31,6 @@ from bootstrap.commands import Commands, Said, run_command
 T = TypeVar("T")
 
 OLD = timedelta(hours=1)
-NOTE_EVERY = timedelta(minutes=5)
-"""How often it is noted which images there are: their age here is known to that."""
 ANSWER_SECONDS = 30.0
 """For what the engine knows by heart."""
 REMOVE_SECONDS = 45.0
@@ -44,6 +44,8 @@ IMAGES = 20
 AT_REST = frozenset({"exited", "dead"})
 """States of a container that has ended. One that was created a moment ago is about to start."""
 PROJECT = "com.docker.compose.project"
+INSPECTS = re.compile(r"inspect-[a-z\d\-_]*-i[a-z\d]{6,}")
+"""Names of Inspect's projects, as its own clean-up tells them (`is_inspect_project` in its `sandbox/docker/util.py`)."""
 
 
 class EngineUnclear(Exception):
@@ -64,6 +66,11 @@ class Container:
     ended: datetime
     """When it last stopped."""
 
+    @property
+    def inspects(self) -> bool:
+        """Whether it is of a sandbox of Inspect's."""
+        return INSPECTS.fullmatch(self.project) is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Image:
@@ -74,9 +81,9 @@ class Image:
 
 
 def old_containers(containers: Iterable[Container], *, since: datetime, now: datetime) -> list[Container]:
-    """Those that may go: created after `since`, at rest for an hour, of a project in which nothing runs."""
-    known = list(containers)
-    live = {one.project for one in known if one.project and one.state not in AT_REST}
+    """Those that may go: Inspect's, created after `since`, at rest for an hour, of a project in which nothing runs."""
+    known = [one for one in containers if one.inspects]
+    live = {one.project for one in known if one.state not in AT_REST}
     return [
         one
         for one in known
@@ -85,15 +92,10 @@ def old_containers(containers: Iterable[Container], *, since: datetime, now: dat
 
 
 def old_images(
-    images: Iterable[Image],
-    used: Collection[str],
-    *,
-    seen: Mapping[str, datetime],
-    before: Collection[str],
-    now: datetime,
-) -> list[Image]:
-    """Those that may go: not `used` by a container, not there `before`, and `seen` here first an hour ago."""
-    return [one for one in images if one.id not in used and one.id not in before and now - seen.get(one.id, now) >= OLD]
+    had: Mapping[str, datetime], used: Collection[str], *, before: Collection[str], now: datetime
+) -> list[str]:
+    """Ids of those that may go: a container of Inspect's `had` it, an hour ago at last; not `used` now, and not there `before`."""
+    return [one for one, at in had.items() if one not in used and one not in before and now - at >= OLD]
 
 
 class DockerRoom:
@@ -111,8 +113,9 @@ class DockerRoom:
         self._env, self._run, self._wall, self._clock = env, run, wall, clock
         self._since = wall()
         self._before: frozenset[str] | None = None
-        self._seen: dict[str, datetime] = {}
-        self._note_at = self._since
+        """Ids of the images that there were; None: the engine hasn't said yet."""
+        self._had: dict[str, datetime] = {}
+        """When a container of Inspect's last ran with an image, as far as was seen; by the image's id."""
 
     def folders(self) -> list[Path]:
         """Where the engine keeps what it has, as far as it says."""
@@ -120,15 +123,27 @@ class DockerRoom:
         return [Path(said.out.strip())] if said.code == 0 and said.out.strip().startswith("/") else []
 
     def trouble(self) -> str:
-        """Why the engine doesn't answer; empty: it does."""
-        if self._wall() < self._note_at:
-            said = self._docker("ps", "--quiet", seconds=ANSWER_SECONDS)
-            return "" if said.code == 0 else said.why
-        return self._note()
+        """Why the engine doesn't answer; empty: it does. Which images Inspect's containers have is noted meanwhile."""
+        if self._before is None:
+            said = self._docker("image", "ls", "--all", "--quiet", "--no-trunc", seconds=ANSWER_SECONDS)
+            if said.code:
+                return said.why
+            self._before = frozenset(said.out.split())
+        said = self._docker("ps", "--all", "--quiet", "--no-trunc", seconds=ANSWER_SECONDS)
+        if said.code:
+            return said.why
+        with suppress(EngineUnclear):  # it answers; an image that isn't noted stays
+            had = dict(self._had)  # never changed in place: room may be made in another thread
+            for one in self._inspect("container", said.out.split(), _container):
+                if one.inspects:
+                    at = one.ended if one.state in AT_REST else self._wall()
+                    had[one.image] = max(at, had.get(one.image, at))
+            self._had = had
+        return ""
 
     def make_room(self) -> str:
         """Remove what may go; what was removed, for the log."""
-        if trouble := self._note():
+        if trouble := self.trouble():
             return f"nothing could be removed: {trouble}"
         try:
             return self._make_room()
@@ -144,32 +159,19 @@ class DockerRoom:
                 ids = [one.id for one in batch]
                 removed += len(self._docker("container", "rm", "--volumes", *ids, seconds=REMOVE_SECONDS).out.split())
         used = {one.image for one in self._containers()}
-        unused = old_images(self._images(), used, seen=self._seen, before=self._before or (), now=now)
+        unused = self._images(old_images(self._had, used, before=self._before or (), now=now))
         for some in _batches(unused, IMAGES):
             if self._clock() < until:
                 # By name: an image with several loses them one by one, which its id alone would take force for.
                 names = [name for image in some for name in image.names]
                 self._docker("image", "rm", *names, seconds=REMOVE_SECONDS)
-        gone = {one.id for one in unused} - {one.id for one in self._images()}
+        gone = {one.id for one in unused} - {one.id for one in self._images([one.id for one in unused])}
         cache = self._docker("builder", "prune", "--force", "--filter", "until=1h", seconds=REMOVE_SECONDS)
         freed = " ".join((cache.out.strip().splitlines() or ["nothing"])[-1].split()) if cache.code == 0 else cache.why
         return (
-            f"room was made: containers removed that had stood still for an hour: {removed}; images, unused and here for as long: "
-            f"{len(gone)}; build cache: {freed}"
+            f"room was made: containers of sandboxes removed that had stood still for an hour: {removed}; their images, unused for "
+            f"as long: {len(gone)}; build cache: {freed}"
         )
-
-    def _note(self) -> str:
-        """Note which images there are; why the engine doesn't say."""
-        said = self._docker("image", "ls", "--all", "--quiet", "--no-trunc", seconds=ANSWER_SECONDS)
-        if said.code:
-            return said.why
-        now = self._wall()
-        self._note_at = now + NOTE_EVERY
-        there = set(said.out.split())
-        if self._before is None:
-            self._before = frozenset(there)
-        self._seen = {one: self._seen.get(one, now) for one in there}
-        return ""
 
     def _containers(self) -> list[Container]:
         said = self._docker("ps", "--all", "--quiet", "--no-trunc", seconds=ANSWER_SECONDS)
@@ -177,8 +179,8 @@ class DockerRoom:
             raise EngineUnclear(said.why)
         return self._inspect("container", said.out.split(), _container)
 
-    def _images(self) -> list[Image]:
-        return self._inspect("image", list(self._seen), _image)
+    def _images(self, ids: list[str]) -> list[Image]:
+        return self._inspect("image", ids, _image)
 
     def _inspect(self, kind: str, ids: list[str], read: Callable[[Any], T]) -> list[T]:
         """Those that are still there; the client ends with 1 if one isn't. EngineUnclear: one can't be read, or none is told of."""

@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from inspect_ai.util._sandbox.docker.util import task_project_name
 
 from bootstrap.commands import Said
 from bootstrap.pruning import (
-    NOTE_EVERY,
     PROJECT,
     ROOM_SECONDS,
     Container,
     DockerRoom,
-    Image,
     old_containers,
     old_images,
 )
@@ -26,8 +25,13 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
 
+def project(number: int) -> str:
+    """A name that Inspect gives."""
+    return f"inspect-arithmetic-i{number:06}"
+
+
 def container(
-    name: str, state: str = "exited", *, project: str = "", created: float = 3, ended: float = 2
+    name: str, state: str = "exited", *, project: str = project(9), created: float = 3, ended: float = 2
 ) -> Container:
     """Hours ago."""
     return Container(name, f"of-{name}", state, project, NOW - created * HOUR, NOW - ended * HOUR)
@@ -46,20 +50,24 @@ def container(
         ),
         pytest.param([container("a", created=5)], [], id="it was there before this worker"),
         pytest.param(
-            [container("a", project="job-1"), container("b", "running", project="job-1")],
+            [container("a", project=project(1)), container("b", "running", project=project(1))],
             [],
             id="a part of a sandbox that is at work",
         ),
         pytest.param(
             [
-                container("a", project="job-1"),
-                container("b", project="job-1"),
-                container("c", "running", project="job-2"),
+                container("a", project=project(1)),
+                container("b", project=project(1)),
+                container("c", "running", project=project(2)),
             ],
             ["a", "b"],
             id="a sandbox that is over, beside one at work",
         ),
-        pytest.param([container("a"), container("b", "running")], ["a"], id="what has no project stands for itself"),
+        *(
+            pytest.param([container("a", project=name)], [], id=f"a person's own: {name or 'no project'}")
+            for name in ("", "website", "inspect-ai", "my-inspect-task-i123456", "inspect-task-i123456_1")
+        ),
+        pytest.param([container("a", project=task_project_name("Über_ swe.bench"))], ["a"], id="as Inspect names them"),
     ],
 )
 def test_only_containers_of_jobs_that_are_over_go(found: list[Container], goes: list[str]) -> None:
@@ -67,22 +75,21 @@ def test_only_containers_of_jobs_that_are_over_go(found: list[Container], goes: 
 
 
 @pytest.mark.parametrize(
-    ("used", "seen", "before", "goes"),
+    ("used", "had", "before", "goes"),
     [
-        pytest.param((), {"i": NOW - HOUR}, (), True, id="unused, and here for an hour"),
+        pytest.param((), {"i": NOW - HOUR}, (), True, id="unused for an hour"),
         pytest.param((), {"i": NOW - 0.9 * HOUR}, (), False, id="for less"),
-        pytest.param((), {}, (), False, id="it came a moment ago"),
+        pytest.param((), {}, (), False, id="no container of Inspect's was seen to have it"),
         pytest.param(("i",), {"i": NOW - HOUR}, (), False, id="a container has it"),
         pytest.param(
             (), {"i": NOW - HOUR}, ("i",), False, id="it was there before this worker, and may be nowhere else"
         ),
     ],
 )
-def test_only_images_that_no_container_has_and_that_came_with_jobs_go(
-    used: tuple[str, ...], seen: dict[str, datetime], before: tuple[str, ...], goes: bool
+def test_only_images_that_jobs_used_and_no_container_has_go(
+    used: tuple[str, ...], had: dict[str, datetime], before: tuple[str, ...], goes: bool
 ) -> None:
-    image = Image("i", ("alpine:3",))
-    assert old_images([image], used, seen=seen, before=before, now=NOW) == ([image] if goes else [])
+    assert old_images(had, used, before=before, now=NOW) == (["i"] if goes else [])
 
 
 @dataclass
@@ -148,30 +155,32 @@ class Engine:
 
 
 def an_hour_of_jobs(engine: Engine) -> None:
-    """An engine that had an image, and on which a job ended an hour ago while another one runs."""
+    """An engine that had an image, and on which jobs ended an hour ago while another one runs; a person works on it too."""
     engine.images["baked"] = ["baked:1"]
     assert engine.room.trouble() == ""
-    engine.put_container("old", ended=engine.now, project="job-1")
-    engine.put_container("at-work", ended=engine.now, project="job-2", state="running")
-    engine.images["pulled"] = ["pulled:1", "pulled:latest"]
-    engine.now += NOTE_EVERY
+    engine.put_container("persons", ended=engine.now, project="website")
+    engine.put_container("tried", ended=engine.now, project="website", state="running")
+    engine.put_container("swift", ended=engine.now, project=project(3), state="running")
+    engine.put_container("old", ended=engine.now, project=project(1))
+    engine.put_container("at-work", ended=engine.now, project=project(2), state="running")
     assert engine.room.trouble() == ""
-    engine.now += HOUR
+    del engine.containers["swift"], engine.containers["tried"]  # as Inspect does it, and the person
+    engine.images["of-swift"].append("swift:latest")
+    engine.now += HOUR + timedelta(minutes=1)
 
 
 @pytest.mark.fault("host-bad")
 def test_room_is_made_of_what_is_old_and_nothing_else() -> None:
     engine = Engine()
     an_hour_of_jobs(engine)
-    engine.images["young"] = ["young:1"]
     said = engine.room.make_room()
-    assert list(engine.containers) == ["at-work"]
-    assert list(engine.images) == ["baked", "of-at-work", "young"], "the old container's own image went after it"
+    assert list(engine.containers) == ["persons", "at-work"]
+    assert list(engine.images) == ["baked", "of-persons", "of-tried", "of-at-work"]
     assert engine.asked("container rm") == [("docker", "container", "rm", "--volumes", "old")]
     assert not [one for one in engine.run.asked if "--force" in one.argv and "builder" not in one.argv]
     assert said == (
-        "room was made: containers removed that had stood still for an hour: 1; images, unused and here for as long: 2; "
-        "build cache: Total: 1.5GB"
+        "room was made: containers of sandboxes removed that had stood still for an hour: 1; their images, unused for "
+        "as long: 2; build cache: Total: 1.5GB"
     )
 
 
@@ -180,7 +189,7 @@ def test_a_round_that_takes_long_begins_no_further_removal() -> None:
     an_hour_of_jobs(engine)
     engine.room.make_room()
     assert "old" not in engine.containers
-    assert "pulled" in engine.images
+    assert "of-swift" in engine.images
 
 
 @pytest.mark.fault("host-bad")
@@ -237,17 +246,17 @@ def test_an_engine_that_answers_oddly_loses_nothing_by_it(asked: str, answer: Sa
     an_hour_of_jobs(engine)
     there = set(engine.containers)
     engine.odd[asked] = answer
-    assert engine.room.make_room().startswith("nothing more could be removed: ")
+    assert engine.room.make_room().startswith("nothing ")
     assert there - set(engine.containers) == ({"old"} if asked == "image inspect" else set())
     assert engine.asked("image rm") == []
 
 
-def test_the_engine_is_asked_for_its_images_now_and_then_only() -> None:
+def test_a_look_asks_the_engine_for_its_containers_alone() -> None:
     engine = Engine()
     for _ in range(20):
         assert engine.room.trouble() == ""
         engine.now += timedelta(seconds=15)
-    assert len(engine.asked("image ls")) == 1
-    assert len(engine.asked("ps")) == 19
+    assert len(engine.asked("image ls")) == 1, "for what was there before, once"
+    assert len(engine.asked("ps")) == 20
     engine.down = True
     assert engine.room.trouble() == "it is down"

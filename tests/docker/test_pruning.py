@@ -13,7 +13,7 @@ from subprocess import CalledProcessError
 import pytest
 
 from bootstrap.commands import Said, run_command
-from bootstrap.pruning import NOTE_EVERY, OLD, PROJECT, DockerRoom
+from bootstrap.pruning import OLD, PROJECT, DockerRoom
 from tests.docker.conftest import Engine
 
 pytestmark = pytest.mark.docker
@@ -46,9 +46,9 @@ class Mine:
     def now(self) -> datetime:
         return datetime.now(UTC) + self.later
 
-    def container(self, project: str, *command: str) -> str:
+    def container(self, project: str, *command: str, image: str = SHELL) -> str:
         labels = ("--label", self.label, "--label", f"{PROJECT}={project}")
-        container = self.engine.docker("run", "--detach", *labels, SHELL, *command).strip()
+        container = self.engine.docker("run", "--detach", *labels, image, *command).strip()
         if command == ("true",):
             self.engine.docker("wait", container)
         return container
@@ -86,14 +86,15 @@ def test_what_is_old_goes_and_what_a_job_has_stays(mine: Mine) -> None:
     assert [str(path) for path in room.folders()] == [
         mine.engine.docker("info", "--format", "{{.DockerRootDir}}").strip()
     ]
-    over = mine.container("job-over", "true")
-    at_work = {mine.container("job-at-work", "true"), mine.container("job-at-work", "sleep", "600")}
-    unused = mine.image(over, f"unused:{tag}", f"unused:{tag}-too")
-    mine.later = NOTE_EVERY
+    over, work = f"inspect-over-i{tag}", f"inspect-work-i{tag}"
+    stay = {mine.container(work, "true"), mine.container(work, "sleep", "600"), mine.container("persons", "true")}
+    unused = mine.image(next(iter(stay)), f"unused:{tag}", f"unused:{tag}-too")
+    persons = mine.image(next(iter(stay)), f"persons:{tag}")
+    mine.container(over, "true", image=unused)
     assert room.trouble() == ""
     mine.later += OLD
     said = room.make_room()
-    assert "stood still for an hour: 1; images, unused and here for as long: 1; build cache: " in said
-    assert mine.containers() == at_work
-    assert baked in mine.images()
+    assert "stood still for an hour: 1; their images, unused for as long: 1; build cache: " in said
+    assert mine.containers() == stay
+    assert {baked, persons} <= mine.images()
     assert unused not in mine.images()
