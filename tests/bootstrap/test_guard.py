@@ -213,6 +213,7 @@ def test_low_memory_takes_slots_and_gives_nothing_back_at_first(tmp_path: Path) 
     assert host.pruned == []
 
 
+@pytest.mark.fault("host-at-fault")
 def test_a_job_that_ends_for_the_host_stops_the_intake_until_the_next_look(tmp_path: Path) -> None:
     """A full disk fails jobs within seconds, and two looks take thirty."""
     world = World(tmp_path, 20, slots=4)

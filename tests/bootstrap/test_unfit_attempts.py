@@ -43,6 +43,7 @@ def uncounted(world: Wide) -> list[JobFailure]:
     return [record for name, record in records(world).items() if name.startswith("uncounted-")]
 
 
+@pytest.mark.fault("host-at-fault")
 @pytest.mark.parametrize("kind", ["OSError", "PrerequisiteError"])
 def test_a_job_that_fails_on_a_full_host_costs_no_failure(tmp_path: Path, kind: str) -> None:
     """Also of a kind that is never retried: an image that could not be built for want of room is one."""
@@ -57,6 +58,7 @@ def test_a_job_that_fails_on_a_full_host_costs_no_failure(tmp_path: Path, kind: 
     assert "job_failed" not in world.queues.kinds()
 
 
+@pytest.mark.fault("host-at-fault")
 def test_such_a_host_takes_no_more_jobs_until_it_is_well_and_fewer_then(tmp_path: Path) -> None:
     """One failure is enough, and a burst of them takes slots once."""
     world = Wide(tmp_path, 40, slots=8)
@@ -88,6 +90,7 @@ def test_a_provider_that_refuses_is_no_matter_of_the_host(tmp_path: Path) -> Non
     assert [(message.failures, message.deaths) for message in world.messages()] == [(1, 0)]
 
 
+@pytest.mark.fault("host-at-fault")
 @pytest.mark.parametrize(
     ("killed", "kills", "counted"),
     [
@@ -110,6 +113,7 @@ def test_a_runner_that_the_kernel_killed_for_memory_costs_no_failure(
     ] * counted[1]
 
 
+@pytest.mark.fault("host-at-fault")
 def test_a_job_that_no_host_can_hold_ends_all_the_same(tmp_path: Path) -> None:
     """However often the host is well again in between, as it is once the job is dead."""
     world = Wide(tmp_path, 1)
@@ -127,6 +131,7 @@ def test_a_job_that_no_host_can_hold_ends_all_the_same(tmp_path: Path) -> None:
     assert POISON_DEATHS > MOST_FAILURES
 
 
+@pytest.mark.fault("host-at-fault")
 @pytest.mark.parametrize(
     ("code", "holds"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.ENOMEM, True), (errno.EACCES, False)]
 )
@@ -158,6 +163,7 @@ def test_a_disk_without_room_for_a_jobs_folder_is_the_hosts(
     assert any(f"[Errno {code}] no" in line for line in world.said)
 
 
+@pytest.mark.fault("job-fails")
 def test_a_failure_after_a_lost_lease_is_recorded_beside_those_that_count(tmp_path: Path) -> None:
     """The attempt that another worker makes meanwhile has the same number."""
     world = Wide(tmp_path, 1, slots=1)
