@@ -214,7 +214,7 @@ class Run:
             outcome=outcome_of(evals),
             why=self.why,
             evals=evals,
-            instances=len(self.created.workers),
+            instances=self.last.launched if self.last else 0,
             seconds=round(time.monotonic() - self._began, 1),
             cost=self.last.cost if self.last else 0.0,
             left=self.left,

@@ -214,12 +214,17 @@ class Progress:
         """Finished pairs over planned ones, 0 to 1."""
         return (self.samples_done + self.samples_failed) / self.samples if self.samples else 1.0
 
+    @property
+    def launched(self) -> int:
+        """Instances that there were: not each that is asked for comes."""
+        return sum(bool(row.instance) for row in self.workers)
+
     def line(self) -> str:
         """The snapshot in one line."""
         alive = sum(
             row.phase in (WorkerPhase.WORKING, WorkerPhase.BOOTING, WorkerPhase.LAUNCHING) for row in self.workers
         )
-        up = f"{alive} of {len(self.workers)} instances up" if alive else f"{len(self.workers)} instances, all ended"
+        up = f"{alive} of {len(self.workers)} instances up" if alive else f"{self.launched} instances, all ended"
         parts = [f"{self.samples_done}/{self.samples} samples", up]
         if self.samples_failed:
             parts.append(f"{self.samples_failed} failed for good")

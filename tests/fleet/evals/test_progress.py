@@ -89,6 +89,14 @@ def test_a_snapshot_says_all_in_one_line() -> None:
     assert snapshot(tally, workers, price=None, seconds=60).line().endswith("cost unknown")
 
 
+@pytest.mark.fault("fewer-instances")
+def test_instances_that_never_came_are_not_counted_as_some_that_ended() -> None:
+    refused = a_worker("b", WorkerPhase.LOST, instance=None, why="no capacity in us-east-1")
+    progress = snapshot(a_tally(), [a_worker("a", WorkerPhase.ENDED), refused], price=None, seconds=60)
+    assert progress.launched == 1
+    assert "1 instances, all ended" in progress.line()
+
+
 @pytest.mark.parametrize(
     ("state", "has_instance", "phase"),
     [
