@@ -71,6 +71,7 @@ def alive(pid: int) -> bool:
     return True
 
 
+@pytest.mark.fault("sample-fails")
 def test_a_pool_of_runners_does_all_kinds_of_jobs(
     environment: JobEnvironment, manifests: dict[str, EvalManifest], tmp_path: Path
 ) -> None:

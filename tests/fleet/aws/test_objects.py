@@ -77,12 +77,14 @@ def test_put_replaces(bucket: Objects) -> None:
 
 
 @pytest.mark.parametrize("kind", [as_bytes, as_file])
+@pytest.mark.fault("duplicate-delivery")
 def test_the_first_of_two_wins_and_the_second_is_told(bucket: Objects, tmp_path: Path, kind: Kind) -> None:
     assert bucket.put_new("k", kind(tmp_path, b"first"))
     assert not bucket.put_new("k", kind(tmp_path, b"second"))
     assert bucket.get("k") == b"first"
 
 
+@pytest.mark.fault("duplicate-delivery")
 def test_of_many_at_once_exactly_one_is_first(bucket: Objects) -> None:
     with ThreadPoolExecutor(8) as threads:
         won = list(threads.map(lambda n: bucket.put_new("k", str(n).encode()), range(8)))
