@@ -18,6 +18,7 @@ from fleet.errors import FleetError
 from fleet.evals.dead_letters import take_in
 from fleet.evals.documents import EvalId, WorkerEvent
 from fleet.evals.handout import Handout
+from fleet.evals.listener import listener
 from fleet.evals.preparation import FailureRecords, stored_results
 from fleet.evals.progress import Progress, RunTally, WorkerFacts, WorkerPhase, snapshot
 from fleet.evals.result_checks import ResultChecks
@@ -89,6 +90,11 @@ class Watch:
 
     def __post_init__(self) -> None:
         self._began = self.clock()
+
+    @property
+    def renews_credentials(self) -> bool:
+        """Whether AWS credentials that are refused now may be good again in a moment."""
+        return self.site.aws.renews_credentials
 
     def look(self) -> tuple[Progress, Step]:
         """One look at everything, and what to do now."""
@@ -212,9 +218,10 @@ def watching(
     """Look until told otherwise, over AWS's and Prefect's bad moments.
 
     CancelledByPerson: the run was cancelled in the UI. What fails for `PATIENCE_S` comes through, Denied at once.
-    LoginEnded: AWS doesn't take our credentials; no waiting gives others to a process.
+    LoginEnded: AWS doesn't take our credentials. Those that botocore renews have as long to be good again: a login is renewed in
+    another terminal, a role's refresh fails for a moment. No waiting gives others to a process.
     """
-    well = clock()
+    well, told = clock(), False
     while True:
         try:
             if is_cancelled():
@@ -223,7 +230,16 @@ def watching(
                 )
             seen = watch.look()
         except CredentialsBad as error:
-            raise LoginEnded(why=str(error)) from error
+            if not watch.renews_credentials or clock() - well >= PATIENCE_S:
+                raise LoginEnded(why=str(error)) from error
+            if not told:
+                _warn(
+                    f"AWS doesn't take this controller's credentials: {error}. Instances work on, and the run goes on with them "
+                    f"if that is mended within {PATIENCE_S / 60:g} minutes"
+                )
+            told = True
+            sleep(AGAIN_S)
+            continue
         except Denied:
             raise
         except (AwsRefused, httpx.HTTPError) as error:
@@ -232,8 +248,14 @@ def watching(
             get_run_logger().warning("Looking again: %s", error)
             sleep(AGAIN_S)
             continue
-        well = clock()
+        well, told = clock(), False
         yield seen
+
+
+def _warn(line: str) -> None:
+    """Tell whoever reads the log, and whoever sits at a terminal."""
+    get_run_logger().warning("%s", line)
+    listener.get().warn(line)
 
 
 def patiently(

@@ -115,6 +115,17 @@ class Aws:
             patience=3,
         )
 
+    @property
+    def renews_credentials(self) -> bool:
+        """Whether the credentials in use are of a kind that botocore gets anew by itself: of a login, a role, a process.
+
+        Others stay as this process found them: whoever has better ones by now starts it again.
+        """
+        from botocore.credentials import RefreshableCredentials
+
+        with self._lock:
+            return self._session is not None and isinstance(self._session.get_credentials(), RefreshableCredentials)
+
     def _kept(self, name: str, make: Make[Client], *, attempts: int | None = None, patience: float = 60) -> Client:
         """The client `name`, made by `make` once. `patience`: seconds to connect, and to wait for each answer.
 

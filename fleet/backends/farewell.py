@@ -2,7 +2,7 @@
 
 On SIGTERM, as on Ctrl-C, Prefect leaves the flow by an exception, tells its server, and tries again and again where nobody answers.
 Here the same exception is raised anew every few seconds, which cuts such a try short, in whatever flow it is; the run's own
-clean-up isn't disturbed (`flows.run.deaf_to_sigterm`). The process then ends as it always does, with the same exit code.
+clean-up isn't disturbed (`flows.run.undisturbed`). The process then ends as it always does, with the same exit code.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from fleet.aws.objects import StoredObject
 from fleet.aws.queues import Message
 from fleet.evals.documents import WorkerEvent
 from fleet.evals.layout import Layout
+from fleet.evals.listener import Nobody, listener
 from fleet.evals.progress import EvalTally, RunTally, WorkerFacts, WorkerPhase
 from fleet.evals.steps import Finished, GoOn, Limits, Step, Stop, TopUp
 from flows import watch as watch_module
@@ -42,8 +43,9 @@ class Clock:
 class Looks:
     """A watch that fails as it is told, and then sees the same thing for ever."""
 
-    def __init__(self, *failures: Exception) -> None:
+    def __init__(self, *failures: Exception, renews: bool = False) -> None:
         self.failures = list(failures)
+        self.renews_credentials = renews
 
     def look(self) -> Any:
         if self.failures:
@@ -87,6 +89,33 @@ def test_a_login_that_has_ended_is_named_at_once_with_what_to_do() -> None:
     with pytest.raises(LoginEnded, match=r"InternalError.*Renew the AWS credentials.*the same request goes on"):
         first_look(Looks(refused(CredentialsBad)), clock)
     assert clock.now == 0
+
+
+class Terminal(Nobody):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, line: str) -> None:
+        self.warnings.append(line)
+
+
+@pytest.mark.fault("login-ends")
+def test_a_login_that_can_be_renewed_has_minutes_to_be_good_again() -> None:
+    """A person types `aws sso login`, or the role's refresh comes through. Meanwhile they know what is wrong, once."""
+    clock, terminal = Clock(), Terminal()
+    token = listener.set(terminal)
+    try:
+        looks = Looks(*[refused(CredentialsBad)] * 10, renews=True)
+        assert first_look(looks, clock) == ("progress", "step")
+        assert 0 < clock.now < PATIENCE_S
+        (line,) = terminal.warnings
+        assert "InternalError. Renew the AWS credentials" in line
+        assert "Instances work on" in line
+        with pytest.raises(LoginEnded, match="the same request goes on"):
+            first_look(Looks(*[refused(CredentialsBad)] * 1000, renews=True), clock)
+        assert clock.now >= PATIENCE_S
+    finally:
+        listener.reset(token)
 
 
 @pytest.mark.fault("no-answer")

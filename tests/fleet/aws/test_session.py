@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import boto3
 import pytest
@@ -41,6 +43,24 @@ def test_a_given_session_counts_instead_of_the_environment(aws_environment: None
     given = boto3.Session("other", "other", region_name="us-east-1")
     signer = Aws("us-east-1", session=given).sqs._request_signer  # type: ignore[attr-defined]
     assert signer._credentials.access_key == "other"
+
+
+def test_only_a_login_s_or_a_role_s_credentials_are_renewed(
+    aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the environment stay what they are. A program that makes them stands for all that botocore asks again."""
+    assert not aws.renews_credentials, "there are none yet"
+    assert aws.sqs
+    assert not aws.renews_credentials
+    login = {"Version": 1, "AccessKeyId": "a", "SecretAccessKey": "b", "SessionToken": "c"}
+    (tmp_path / "login").write_text(json.dumps(login | {"Expiration": "2099-01-01T00:00:00Z"}))
+    (tmp_path / "config").write_text(f"[default]\ncredential_process = cat {tmp_path / 'login'}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    at_login = Aws("us-east-1")
+    assert at_login.sqs
+    assert at_login.renews_credentials
 
 
 def test_prices_come_from_a_region_that_has_the_pricing_api() -> None:
