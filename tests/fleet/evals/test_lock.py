@@ -89,12 +89,14 @@ def test_a_dead_controllers_eval_can_be_taken_over() -> None:
 
 
 @pytest.mark.fault("second-controller")
+@pytest.mark.fault("second-controller", "controller-killed")
 def test_the_eval_of_a_controller_that_was_killed_on_this_machine_is_taken_over_at_once(ended: LockProcess) -> None:
     bucket = FakeBucket()
     assert a_lock(bucket, "run-1", ended).take(now=1000) == ()
     assert a_lock(bucket, "run-2").take(now=1001) == ("run-1",)
 
 
+@pytest.mark.fault("second-controller")
 def test_a_process_that_lives_or_counts_elsewhere_keeps_its_eval(me: LockProcess, ended: LockProcess) -> None:
     """An id says nothing about another boot's process, nor about another container's."""
     elsewhere = [ended.model_copy(update=more) for more in ({"boot": "another"}, {"namespace": "pid:[1]"})]
@@ -114,6 +116,7 @@ def test_an_id_that_went_to_another_process_keeps_no_eval(me: LockProcess) -> No
     assert a_lock(bucket, "run-2").take(now=1001) == ("run-1",)
 
 
+@pytest.mark.fault("controller-killed")
 def test_whom_a_dead_successor_had_still_to_end_is_the_next_ones_to_end(ended: LockProcess) -> None:
     bucket = FakeBucket()
     a_lock(bucket, "run-1", ended).take(now=0)
@@ -135,6 +138,7 @@ def test_a_later_attempt_of_a_run_inherits_what_the_first_had_to_end(ended: Lock
     assert a_lock(bucket, "run-1").take(now=3) == ("run-2",), "it doesn't end itself"
 
 
+@pytest.mark.fault("second-controller")
 @pytest.mark.parametrize("version", [0, 1, 9], ids=["older", "first", "newer"])
 def test_a_lock_of_another_release_holds_until_it_expires(version: int) -> None:
     bucket = FakeBucket()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
 from fleet.reaper.holdings import NEVER, Seen
 from fleet.reaper.removal import Reaper
 from fleet.reaper.succession import end_all
 from fleet.reaper.verdict import Patience
 from tests.fleet.reaper.kit import NOW, Account, Clock, Server, everything_of, lock
+
+pytestmark = pytest.mark.fault("controller-killed")
 
 
 def end(account: Account, server: Server, *dead: str) -> list[str]:
