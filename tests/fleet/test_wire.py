@@ -19,6 +19,7 @@ from fleet.evals.documents import (
     WorkerOrder,
 )
 from fleet.evals.last import LastEval
+from fleet.evals.lock import LockDocument
 from fleet.evals.report import RunReport
 from fleet.evals.request import EvalRequest
 from fleet.wire import DocumentRefused, Wire
@@ -99,6 +100,10 @@ GOLDEN = {
         2: {"version", "eval_id", "job", "attempt", "final", "kind", "why", "instance", "at", "worker", "log"},
     },
     LastEval: {1: {"version", "eval_id", "identity", "at"}},
+    LockDocument: {
+        1: {"version", "run", "owner", "since", "expires"},
+        2: {"version", "run", "owner", "since", "expires", "process", "earlier"},
+    },
     WorkerOrder: {
         1: {
             "version", "run", "region", "bucket", "prefix", "eval_ids", "environment", "work_queue", "events_queue",
