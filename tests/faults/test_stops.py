@@ -57,6 +57,59 @@ def test_a_run_whose_every_job_fails_ends_with_the_top_errors(cloud: CloudUnderT
     assert "Traceback" in failure["log"]
 
 
+@pytest.mark.fault("no-capacity")
+def test_a_run_without_capacity_anywhere_ends_with_what_ec2_said_of_each_place(
+    cloud: CloudUnderTest, tmp_path: Path
+) -> None:
+    """Fault: EC2 has no room for any type, in any zone, on either market. Nothing was launched, and no result is made up."""
+    kit = FaultKit(cloud.local.aws_endpoint)
+    kit.room(0)
+    try:
+        done = cloud.fleet(
+            *("run", *ELEMENTS, "--eval-arg", "limit=4", "--samples-per-job", "2", "--ec2-arg", "new_fleet=true"),
+            *("--ec2-arg", "max_workers=2", "--ec2-arg", "spot=true"),
+            *("--local-cloud", "--json", "--log-dir", str(tmp_path)),
+        )
+    finally:
+        kit.clear()
+    assert done.code == 3, done.err
+    report = done.report
+    assert (report["outcome"], report["instances"], report["left"]) == ("incomplete", 0, [])
+    why, _, *candidates = report["why"].splitlines()
+    assert why.startswith("no instance is left for 2 open jobs: no capacity in us-east-1: all ")
+    assert why.endswith(" candidates were refused. More instance types or subnets give more candidates.")
+    assert {line.split()[2] for line in candidates} == {"spot", "on-demand"}
+    assert all("InsufficientInstanceCapacity: " in line for line in candidates)
+    assert report["why"].endswith(". Results are kept, and the same request goes on from them")
+    state, message = cloud.state(report["run"])
+    assert (state, "no capacity in us-east-1" in message) == ("FAILED", True)
+    (one,) = report["evals"]
+    assert (read_eval_log(one["log"]).status, one["samples_done"], one["missing"]) == ("error", 0, 4)
+
+
+@pytest.mark.fault("fewer-instances")
+def test_a_run_goes_on_with_the_instances_that_there_is_room_for(cloud: CloudUnderTest, tmp_path: Path) -> None:
+    """Fault: room for one of three instances. Every sample is done on that one."""
+    kit = FaultKit(cloud.local.aws_endpoint)
+    kit.room(1)
+    try:
+        done = cloud.fleet(
+            *("run", *ELEMENTS, "--eval-arg", "limit=6", "--samples-per-job", "1", "--ec2-arg", "new_fleet=true"),
+            *("--ec2-arg", "max_workers=3", "--ec2-arg", "concurrency_per_worker=1"),
+            *("--local-cloud", "--json", "--log-dir", str(tmp_path)),
+        )
+    finally:
+        kit.clear()
+    assert done.code == 0, done.err
+    report = done.report
+    (one,) = report["evals"]
+    assert (one["samples_done"], one["missing"], report["instances"], report["left"]) == (6, 0, 1, [])
+    states = [worker["state"] for worker in cloud.workers_of(report["run"])]
+    assert sorted(state["type"] for state in states) == ["COMPLETED", "CRASHED", "CRASHED"]
+    refused = [state["message"] for state in states if state["type"] == "CRASHED"]
+    assert all(message.startswith("no capacity in us-east-1: all ") for message in refused)
+
+
 @pytest.mark.fault("login-ends")
 def test_a_login_that_expires_midway_ends_the_run_and_the_same_request_finishes(
     cloud: CloudUnderTest, tmp_path: Path
