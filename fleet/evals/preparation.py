@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fleet.aws.objects import ObjectAbsent, StoredObject
+from fleet.aws.tags import value_of
 from fleet.evals.dead_letters import MOST_TAKEN
 from fleet.evals.documents import EvalId, EvalManifest, JobFailure, JobId, JobMessage
 from fleet.evals.progress import EvalTally, tally_of
@@ -21,6 +22,9 @@ RUN_TAG = "inspect-fleet:run"
 EVAL_TAG = "inspect-fleet:evals"
 OWNER_TAG = "LaunchedBy"
 """Who started it, as IAM knows them."""
+HOME_TAG = "inspect-fleet:home"
+"""Tag of a run's queues: under which address its locks lie. Who looks elsewhere, as with a block that names another bucket by now,
+doesn't take their absence for the end of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,11 @@ def queue_name(run: str, use: str) -> str:
 def tags_of(run: str, eval_ids: Sequence[EvalId], owner: str) -> dict[str, str]:
     """The tags of everything a run creates. EC2 cuts nothing: a value holds 256 characters at most."""
     return {RUN_TAG: run, EVAL_TAG: " ".join(eval_ids)[:256], OWNER_TAG: owner[:256]}
+
+
+def home_of(site: Site) -> str:
+    """The address under which a deployment's locks lie, as a tag's value."""
+    return value_of(site.objects.uri(site.prefix))
 
 
 def stored_manifest(site: Site, eval_id: EvalId) -> EvalManifest | None:
@@ -126,6 +135,7 @@ def create_queues(
     site: Site, run: str, *, tags: dict[str, str], lease_seconds: int, made: Callable[[str], None]
 ) -> RunQueues:
     """The queues of a run; creating them again finds the same ones. `made` is told each URL as soon as it exists."""
+    tags = {**tags, HOME_TAG: home_of(site)}
 
     def create(use: str, seconds: int, dead: str | None = None) -> str:
         url = site.queues.create(

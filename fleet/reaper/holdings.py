@@ -22,7 +22,7 @@ from fleet.aws.queues import QueueGone
 from fleet.aws.remains import Remains, Remnant
 from fleet.evals.documents import EvalId
 from fleet.evals.lock import HOLD_S, LockDocument
-from fleet.evals.preparation import EVAL_TAG, OWNER_TAG, RUN_TAG
+from fleet.evals.preparation import EVAL_TAG, HOME_TAG, OWNER_TAG, RUN_TAG, home_of
 from fleet.evals.site import Site
 from fleet.pool.order import FLOW_RUN_TAG, POOL_TAG
 from fleet.reaper.things import MARK_TAG, NO_MARK, Kind, Thing, mark_of, read_mark
@@ -44,6 +44,12 @@ class Seen:
     things: tuple[Thing, ...]
     unseen: tuple[str, ...] = ()
     """What this identity may not look at, and the deployment can live without knowing."""
+    regions: tuple[str, ...] = ()
+    """Where all that decides was seen."""
+    own_region: str = ""
+    """The account's: where the fleets of runs are that named no region."""
+    home: str = ""
+    """Where the locks were looked for."""
 
     def locks(self, run: str) -> list[Thing]:
         """The locks that name this run."""
@@ -65,8 +71,8 @@ class Holdings(Protocol):
     def gone(self, thing: Thing) -> bool:
         """Whether it isn't there any more, or can't be kept from going."""
 
-    def lock_of(self, thing: Thing) -> Thing | None:
-        """A lock as it is now; None: it was released."""
+    def locks(self, things: Sequence[Thing]) -> list[Thing]:
+        """All locks there are now, those included that may be held for these things."""
 
 
 class AwsHoldings:
@@ -81,22 +87,26 @@ class AwsHoldings:
         one that there isn't."""
         things: list[Thing] = []
         unseen: list[str] = []
+        regions: list[str] = []
         for site in self._sites.values():
             try:
                 found, blind = _in_region(site)
             except AwsRefused as refused:
                 if site is self._home:
                     raise
-                found, blind = [], [f"{site.region}: {refused}"]
+                unseen.append(f"{site.region}: {refused}")
+                continue
             things += found
             unseen += blind
-        for lock in _locks(self._home):
-            if isinstance(lock, Unreadable):
-                unseen.append(lock.line())
-                things += lock.claims(things)
-            else:
-                things.append(lock)
-        return Seen(tuple(things), tuple(unseen))
+            regions.append(site.region)
+        locks, unread = _locks(self._home, things)
+        return Seen(
+            (*things, *locks), (*unseen, *unread), tuple(regions), self._home.bucket_region, home_of(self._home)
+        )
+
+    def locks(self, things: Sequence[Thing]) -> list[Thing]:
+        """All locks there are now. AwsRefused."""
+        return _locks(self._home, things)[0]
 
     def mark(self, thing: Thing, moment: float | None) -> None:
         """Tag an instance or a queue. AwsRefused."""
@@ -143,19 +153,15 @@ class AwsHoldings:
             case "launch template":
                 return all(found.id != thing.id for found in Remains(site.aws).templates(POOL_TAG))
             case "lock":
-                now = self.lock_of(thing)
-                return now is None or now.run != thing.run  # another run's by now
-
-    def lock_of(self, thing: Thing) -> Thing | None:
-        """A lock as it is now; None: it was released. AwsRefused."""
-        found = _lock(self._home, thing.id)
-        return thing if isinstance(found, Unreadable) else found
+                now = _lock(self._home, thing.id)
+                return now is None or (isinstance(now, Thing) and now.run != thing.run)  # another run's by now
 
 
 def _in_region(site: Site) -> tuple[list[Thing], list[str]]:
     """What there is in one region, and what this identity may not look at."""
     remains, unseen = _remains(site)
-    return [*_instances(site), *_queues(site), *_parameters(site), *remains], unseen
+    # Queues last: a run makes them first, and they say where its locks lie.
+    return [*_instances(site), *_parameters(site), *_queues(site), *remains], unseen
 
 
 def _instances(site: Site) -> Iterator[Thing]:
@@ -189,6 +195,7 @@ def _queues(site: Site) -> Iterator[Thing]:
                 site.region,
                 run=tags[RUN_TAG],
                 evals=tags.get(EVAL_TAG, ""),
+                home=tags.get(HOME_TAG, ""),
                 owner=tags.get(OWNER_TAG, ""),
                 marked=read_mark(tags.get(MARK_TAG)),
             )
@@ -256,11 +263,15 @@ class Unreadable:
         ]
 
 
-def _locks(site: Site) -> list[Thing | Unreadable]:
+def _locks(site: Site, things: Sequence[Thing]) -> tuple[list[Thing], list[str]]:
+    """The locks there are, and what can't be read among them; such a one counts as held for whatever of `things` it may be."""
     folder = f"{site.layout.prefix}/evals/"
     keys = [site.layout.lock(EvalId(name)) for name in site.objects.folders(folder)]
     with ThreadPoolExecutor(AT_ONCE) as readers:
-        return [lock for lock in readers.map(lambda key: _lock(site, key), keys) if lock is not None]
+        found = list(readers.map(lambda key: _lock(site, key), keys))
+    unreadable = [lock for lock in found if isinstance(lock, Unreadable)]
+    claims = [claim for lock in unreadable for claim in lock.claims(things)]
+    return [*(lock for lock in found if isinstance(lock, Thing)), *claims], [lock.line() for lock in unreadable]
 
 
 def _lock(site: Site, key: str) -> Thing | Unreadable | None:

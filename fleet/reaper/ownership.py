@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from fleet.reaper.holdings import Seen
@@ -12,6 +12,7 @@ from fleet.reaper.things import Thing
 from fleet.reaper.verdict import (
     Decision,
     Facts,
+    Life,
     Patience,
     Standing,
     decide,
@@ -21,6 +22,9 @@ from fleet.reaper.verdict import (
 )
 
 STRAYS = frozenset({"volume", "launch template"})
+FORGOTTEN_S = 15 * 86_400.0
+"""Seconds after which nothing of a run that Prefect doesn't know can be where nobody has looked but empty queues: an instance lives
+for a day at most, a queue's messages for two weeks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,10 @@ class KnownRun:
     """The Fleet Account block that a run of evals was started with."""
     began: float = 0.0
     """When it was begun, or is to be."""
+    begun: int = 1
+    """How often it has come to be at work."""
+    region: str = ""
+    """Where a run of evals was asked to have its fleet; empty: it doesn't say, which means the account's own."""
 
 
 class Runs(Protocol):
@@ -46,6 +54,9 @@ class Runs(Protocol):
 
     def read(self, ids: Iterable[str]) -> Mapping[str, KnownRun]:
         """Those of these flow runs that the server knows."""
+
+    def active(self) -> list[KnownRun]:
+        """The runs of evals that have begun, or are due, and aren't over."""
 
     def pools(self) -> frozenset[str]:
         """The ids of its work pools."""
@@ -66,25 +77,35 @@ class Survey:
     standings: Mapping[str, Standing]
     """By flow run."""
     runs: Mapping[str, KnownRun]
+    unheeded: Mapping[KnownRun, str] = field(default_factory=dict)
+    """The runs that were told to end, have nothing, and have nobody any more who would say that they have ended; each with why
+    that is thought."""
 
 
 def survey(seen: Seen, runs: Runs, patience: Patience, *, now: float, account: str = "default") -> Survey:
     """Whose everything is, and what becomes of it. `account`: the Fleet Account block of this deployment."""
-    owners = {thing.belongs_to for thing in seen.things if thing.kind not in STRAYS and thing.belongs_to}
-    known, pools = runs.read(sorted(owners)), runs.pools()
+    owned, active = _by_owner(seen.things), runs.active()
+    known, pools = runs.read(sorted(owned)), runs.pools()
     standings: dict[str, Standing] = {}
     decisions: list[Decision] = []
-    for owner, things in _by_owner(seen.things).items():
-        found = standing(facts_of(owner, things, known.get(owner), pools, now=now, account=account), patience)
+    for owner, things in owned.items():
+        run = known.get(owner)
+        found = standing(facts_of(owner, things, run, pools, now=now, account=account, home=seen.home), patience)
         standings[owner] = found
-        decisions += decide(things, found, patience, now=now)
+        decisions += decide(things, found, patience, now=now, elsewhere=elsewhere(things, run, seen, now=now))
     for thing in seen.things:
         if thing.kind in STRAYS:
             decisions.append(decide_stray(thing, patience, now=now, ours=thing.pool in pools))
         elif not thing.belongs_to:
             found = unclaimed(thing, patience, now=now, ours=thing.pool in pools)
             decisions += decide([thing], found, patience, now=now)
-    return Survey(seen, tuple(decisions), standings, known)
+    unheeded: dict[KnownRun, str] = {}
+    for run in active:
+        if run.state == "CANCELLING" and run.id not in owned and run.account == account:
+            found = standing(_without_things(run, now=now), patience)
+            if found.life is Life.DEAD:
+                unheeded[run] = found.why
+    return Survey(seen, tuple(decisions), standings, known, unheeded)
 
 
 def facts_of(
@@ -95,23 +116,53 @@ def facts_of(
     *,
     now: float,
     account: str = "default",
+    home: str = "",
 ) -> Facts:
-    """What is known of a flow run that these things belong to."""
+    """What is known of a flow run that these things belong to. `home`: where this deployment's locks lie."""
     things = list(things)
     expiries = [thing.expires for thing in things if thing.expires is not None]
+    homes = {thing.home for thing in things if thing.home}
     evals = any(thing.run == owner for thing in things)
-    # One server may serve several accounts' runs, whose locks lie in other buckets: their absence here says nothing.
-    ours = (
-        known.account == account if known and evals else known is not None or any(one.pool in pools for one in things)
-    )
+    # One server may serve several accounts' runs, and a block may name another bucket by now: where a run's locks lie in
+    # another one, their absence here says nothing.
+    if expiries:
+        ours = True
+    elif homes and home not in homes:
+        ours = False
+    elif known and evals:
+        ours = bool(homes) or known.account == account
+    else:
+        ours = known is not None or any(one.pool in pools for one in things)
     return Facts(
         state=known.state if known else None,
         said=known.said if known else "",
         quiet=now - known.since if known else 0.0,
         evals=evals,
         lock_over=now - max(expiries) if expiries else None,
-        ours=bool(expiries) or ours,
+        made=any(thing.kind != "lock" for thing in things),
+        begun=known.begun if known else 1,
+        ours=ours,
     )
+
+
+def _without_things(run: KnownRun, *, now: float) -> Facts:
+    """What is known of a run of evals that has nothing, a lock neither."""
+    return Facts(state=run.state, said=run.said, quiet=now - run.since, made=False, begun=run.begun)
+
+
+def elsewhere(things: Sequence[Thing], known: KnownRun | None, seen: Seen, *, now: float) -> str:
+    """Why a run of evals may have more than these things, where nobody has looked; empty: it can't.
+
+    Its fleet is in one region, and so is all that it makes but the locks: in the one that it was asked for, or in the account's own
+    where a person named none. Prefect keeps the option's default for that.
+    """
+    if any(one.kind != "lock" for one in things):
+        return ""
+    if known is None:
+        young = [one for one in things if one.expires is not None and now - one.expires < FORGOTTEN_S]
+        return "Prefect can't say in which region its fleet was" if young else ""
+    dark = sorted({known.region or seen.own_region, seen.own_region} - set(seen.regions))
+    return f"its fleet may have been in {' or '.join(dark)}, which wasn't seen" if dark else ""
 
 
 def _by_owner(things: Iterable[Thing]) -> Mapping[str, list[Thing]]:

@@ -17,7 +17,7 @@ from typing import Literal
 
 from fleet.errors import FleetError
 from fleet.reaper.holdings import Holdings
-from fleet.reaper.ownership import STRAYS, Runs, Survey, facts_of
+from fleet.reaper.ownership import STRAYS, KnownRun, Runs, Survey, facts_of
 from fleet.reaper.things import Thing
 from fleet.reaper.verdict import Act, Decision, Life, Patience, standing
 
@@ -31,9 +31,20 @@ class Outcome:
     """What was done about one decision."""
 
     decision: Decision
-    done: Literal["left", "removed", "marked", "kept"]
+    done: Literal["left", "removed", "marked", "unmarked", "kept"]
     left: str = ""
-    """Why it is still there, though it should be gone."""
+    """Why it is still there, though it should be gone, or has no mark, or still has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What was done about one run that nobody ends any more, and that has nothing."""
+
+    run: KnownRun
+    why: str
+    done: Literal["left", "ended", "kept"]
+    left: str = ""
+    """Why it isn't over, though it should be."""
 
 
 @dataclass(slots=True)
@@ -67,12 +78,32 @@ class Reaper:
             outcomes |= dict(zip([one.thing for one in decisions], self._remove_all(run, decisions), strict=True))
         return [outcomes[one.thing] for one in survey.decisions]
 
+    def end_unheeded(self, survey: Survey) -> list[Ended]:
+        """Say of the runs that were told to end, and have nothing, that they are over."""
+        return [self._end(run, why) for run, why in survey.unheeded.items()]
+
+    def _end(self, run: KnownRun, why: str) -> Ended:
+        try:
+            now = self.runs.read([run.id]).get(run.id)
+            if now is None or now.state != run.state or now.since != run.since:
+                return Ended(run, "it has gone on meanwhile", "kept")
+            if any(lock.run == run.id for lock in self.holdings.locks([])):
+                return Ended(run, "it holds a lock by now", "kept")
+            self.runs.end(run.id, why)
+        except Exception as error:  # noqa: BLE001 - AWS or Prefect doesn't answer: the others have their turn
+            return Ended(run, why, "left", str(error))
+        return Ended(run, why, "ended")
+
     def _mark(self, decision: Decision, moment: float | None) -> Outcome:
+        """A mark that is refused is named: without one a thing is never removed, with an old one too soon."""
         try:
             self.holdings.mark(decision.thing, moment)
         except FleetError as error:
-            return Outcome(decision, "kept", f"it couldn't be marked: {error}")
-        return Outcome(decision, "kept" if moment is None else "marked")
+            if self._gone(decision.thing):
+                return Outcome(dataclasses.replace(decision, why="it has gone by itself"), "removed")
+            what = "its mark couldn't be taken off" if moment is None else "it couldn't be marked"
+            return Outcome(decision, "left", f"{what}: {error}")
+        return Outcome(decision, "unmarked" if moment is None else "marked")
 
     def _remove_all(self, run: str, decisions: Sequence[Decision]) -> list[Outcome]:
         """The end of one flow run's things, in order."""
@@ -109,9 +140,9 @@ class Reaper:
     def _alive_after_all(self, run: str, things: Sequence[Thing]) -> str:
         """Why a run is no longer thought to be dead; empty: it is."""
         known = self.runs.read([run]).get(run)
-        fresh = [self.holdings.lock_of(one) if one.kind == "lock" else one for one in things]
-        # A lock may be another run's by now: then this one is as dead as before.
-        own = [one for one in fresh if one is not None and one.belongs_to == run]
+        # A lock may be another run's by now: then this one is as dead as before. Or it has one that it hadn't.
+        works = [one for one in things if one.kind != "lock"]
+        own = [*works, *(lock for lock in self.holdings.locks(works) if lock.run == run)]
         facts = facts_of(run, own, known, frozenset(), now=self.now())
         found = standing(dataclasses.replace(facts, evals=any(one.run for one in things), ours=True), self.patience)
         return "" if found.life is Life.DEAD else found.why

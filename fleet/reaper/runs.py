@@ -102,6 +102,20 @@ class PrefectRuns:
                 if len(page) < PAGE:
                     return frozenset(found)
 
+    def blocks(self, slug: str) -> list[str]:
+        """The names of its blocks of the type with this slug."""
+        found: list[str] = []
+        read = 0
+        # The type isn't there before its first block.
+        with get_client(sync_client=True) as client, suppress(ObjectNotFound):
+            while True:
+                page = client.read_block_documents_by_type(slug, limit=PAGE, offset=read, include_secrets=False)
+                read += len(page)
+                found += [block.name for block in page if block.name and not block.is_anonymous]
+                if len(page) < PAGE:
+                    break
+        return sorted(found)
+
     def regions(self, *, since: datetime) -> frozenset[str]:
         """The regions that runs of evals have named for their fleets since then."""
         named = FlowFilter(name=FlowFilterName(any_=[RUN_EVAL]))
@@ -166,6 +180,8 @@ def known(run: FlowRun) -> KnownRun:
         since=since.timestamp() if since else 0.0,
         account=str(run.parameters.get("account") or "default"),
         began=began.timestamp() if began else 0.0,
+        begun=run.run_count,
+        region=_region(run),
     )
 
 

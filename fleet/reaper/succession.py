@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fleet.reaper.holdings import NEVER
+from fleet.reaper.ownership import elsewhere
 from fleet.reaper.removal import Reaper
 from fleet.reaper.verdict import Act, Decision
 
@@ -30,12 +31,16 @@ def end_all(dead: Sequence[str], why: str, reaper: Reaper) -> list[str]:
     if not ended:
         return troubles
     try:
-        things = reaper.holdings.look().things
-    except Exception as error:  # noqa: BLE001 - AWS doesn't answer
+        seen = reaper.holdings.look()
+        known = reaper.runs.read(ended)
+    except Exception as error:  # noqa: BLE001 - AWS or Prefect doesn't answer
         return [*troubles, f"what is left of flow run {', '.join(ended)} couldn't be looked for: {error}"]
     for run in ended:
         # A lock that can't be read may be anybody's.
-        own = [one for one in things if one.run == run and one.expires != NEVER]
+        own = [one for one in seen.things if one.run == run and one.expires != NEVER]
+        if dark := elsewhere(own, known.get(run), seen, now=reaper.now()):
+            troubles.append(f"what there is of flow run {run}: {dark}")
+            own = []  # at most locks, which say whose that is
         outcomes = reaper.finish(run, [Decision(one, Act.REMOVE, why) for one in own])
         troubles += [f"{one.decision.thing.name()} of flow run {run}: {one.left}" for one in outcomes if one.left]
     return troubles

@@ -30,6 +30,8 @@ class Thing:
     """Id of the work pool whose worker launched it."""
     evals: str = ""
     """Ids of the evals that its run works, between spaces; of many, the first ones."""
+    home: str = ""
+    """Under which address the locks of its run lie; empty: it doesn't say."""
     owner: str = ""
     """Who started the run, as IAM knows them."""
     detail: str = ""

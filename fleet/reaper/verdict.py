@@ -2,7 +2,8 @@
 
 Three words decide over a run, in this order. A lock that holds says that its controller lives: nothing of the run is touched,
 whatever Prefect says. Prefect's state says that a run is over, or waits, or is at work. Of one that is at work the lock is asked
-again: a controller that was killed stays Running for Prefect, and nobody renews its lock any more.
+again: a controller that was killed stays Running for Prefect, and nobody renews its lock any more. Where there is no lock, what
+there is of the run says the rest: locks are taken before anything is made (`flows.run_eval.prepare`).
 
 What is nobody's is marked at the first look and removed at a later one. Until then its instances go on: they finish the jobs that
 are queued, and the same request takes their results up. All of a run goes together, so that no work queue is taken from under
@@ -36,7 +37,8 @@ class Patience:
     overdue: float = OVERDUE_S
     """How long ago the lock of a run expired that counts as dead: a controller whose S3 was away for a while takes it again."""
     preparing: float = 1_800.0
-    """How long a run may be at work without a lock: it plans, and what there is of it is an earlier attempt's."""
+    """How long a run that was at work before may be at work again without a lock: it plans, and what there is of it is an earlier
+    attempt's. Also how long one that was told to end may take to do so, if it has made nothing."""
     stray: float = STRAY_S
     """The age of a volume or launch template that is nobody's: a group of launches is done within minutes."""
 
@@ -59,7 +61,11 @@ class Facts:
     evals: bool = True
     """Whether it is a run of evals, which holds locks; else a flow run on an instance of its own."""
     lock_over: float | None = None
-    """Seconds since the last of its locks expired, below 0 while it holds; None: no lock names it."""
+    """Seconds since the last of its locks expired, below 0 while it holds; None: no lock names it, looked for after its things."""
+    made: bool = True
+    """Whether there is anything of it but locks."""
+    begun: int = 1
+    """How often its flow run has come to be at work: by a retry, or after a pause, more than once."""
     ours: bool = True
     """Whether a lock in this bucket, the run's own account, or a work pool of this server says that it is this deployment's."""
 
@@ -121,9 +127,12 @@ def standing(facts: Facts, patience: Patience) -> Standing:
         return Standing(Life.ALIVE, f"its flow run is {facts.said}")
     if facts.lock_over is not None:
         return Standing(Life.DEAD, f"its controller is gone, though its flow run is {facts.said}{lock}")
+    since = f"its flow run is {facts.said} since {_ago(facts.quiet)}"
+    if facts.made and facts.begun <= 1:
+        return Standing(Life.DEAD, f"its controller is gone: {since}, and holds no lock, without which nothing is made")
     if facts.quiet < patience.preparing:
-        return Standing(Life.ALIVE, f"its flow run is {facts.said} since {_ago(facts.quiet)}, and may be preparing")
-    return Standing(Life.DEAD, f"its flow run is {facts.said} since {_ago(facts.quiet)}, and holds no lock")
+        return Standing(Life.ALIVE, f"{since}, and may be preparing")
+    return Standing(Life.DEAD, f"{since}, and holds no lock")
 
 
 def unclaimed(instance: Thing, patience: Patience, *, now: float, ours: bool) -> Standing:
@@ -136,8 +145,13 @@ def unclaimed(instance: Thing, patience: Patience, *, now: float, ours: bool) ->
     return Standing(Life.DEAD, "it was launched for no flow run")
 
 
-def decide(things: Sequence[Thing], found: Standing, patience: Patience, *, now: float) -> list[Decision]:
-    """What becomes of all things of one flow run; they go together, or not yet."""
+def decide(
+    things: Sequence[Thing], found: Standing, patience: Patience, *, now: float, elsewhere: str = ""
+) -> list[Decision]:
+    """What becomes of all things of one flow run; they go together, or not yet.
+
+    `elsewhere`: why more of the run may lie where nobody has looked; empty: it can't. Its locks say whose that is, and stay.
+    """
     match found.life:
         case Life.ALIVE:
             return [Decision(one, Act.UNMARK if one.marked is not None else Act.KEEP, found.why) for one in things]
@@ -145,7 +159,9 @@ def decide(things: Sequence[Thing], found: Standing, patience: Patience, *, now:
             return [Decision(one, Act.KEEP, found.why) for one in things]
     waits = [wait for one in things if (wait := _wait(one, patience, now)) > 0]
     if not waits:
-        return [Decision(one, Act.REMOVE, found.why) for one in things]
+        stays = [one for one in things if elsewhere and one.kind == "lock"]
+        kept = [Decision(one, Act.KEEP, f"{found.why}; it stays: {elsewhere}") for one in stays]
+        return [*(Decision(one, Act.REMOVE, found.why) for one in things if one not in stays), *kept]
     later = f"{found.why}; removed in {_ago(max(waits))} at the earliest"
     return [Decision(one, Act.MARK if one.markable and one.marked is None else Act.KEEP, later) for one in things]
 

@@ -11,11 +11,12 @@ import pytest
 from prefect.client.schemas.objects import State
 
 from blocks.account import FleetAccount
+from fleet.aws.failures import AwsRefused
 from fleet.reaper.holdings import AwsHoldings
 from fleet.reaper.report import ReapReport
 from fleet.reaper.runs import PrefectRuns
 from flows import reap as room
-from tests.fleet.reaper.kit import Account, Server, everything_of
+from tests.fleet.reaper.kit import Account, Server, everything_of, known
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[dict[str, str]], 
 def reaped(monkeypatch: pytest.MonkeyPatch, account: Account, server: Server, **how: Any) -> State[ReapReport]:
     monkeypatch.setattr(room, "looked_at", lambda account_name, regions: account)
     monkeypatch.setattr(room, "PrefectRuns", lambda: server)
-    state: State[ReapReport] = room.reap.fn(**how)
+    state: State[ReapReport] = room.reap.fn(**{"account": "default", **how})
     return state
 
 
@@ -78,6 +79,43 @@ def test_where_something_is_left_the_flow_run_is_failed_and_says_what(
         "lock p/evals/r1/lock.json",
         "parameter /inspect-fleet/instances/r1/i-r1",
     ]
+
+
+def test_a_run_that_nobody_ends_is_ended_and_shown(
+    monkeypatch: pytest.MonkeyPatch, tables: list[tuple[list[dict[str, str]], str]]
+) -> None:
+    server = Server({"r1": known("r1", "CANCELLING", since=1.0)})
+    state = reaped(monkeypatch, Account.of([]), server, dry_run=True)
+    assert (state.message, server.ended) == ("dry run: 1 to end", [])
+    state = reaped(monkeypatch, Account.of([]), server)
+    assert (state.name, state.message, server.ended) == ("Completed", "1 ended", ["r1"])
+    assert tables[-1][0][0]["what"] == "flow run r1"
+
+
+def test_each_account_of_the_server_is_reaped_where_none_is_named(
+    monkeypatch: pytest.MonkeyPatch, tables: list[tuple[list[dict[str, str]], str]]
+) -> None:
+    """One that can't be looked at is named; the others are reaped, and the flow run says at its end that not all were."""
+    places = {"default": old("r1"), "staging": old("r2")}
+
+    def looked_at(name: str, regions: list[str]) -> Account:
+        if name == "broken":
+            raise AwsRefused(service="s3", operation="List", target="bucket", code="AccessDenied", why="no")
+        return places[name]
+
+    server = Server({"r1": known("r1", "CRASHED"), "r2": known("r2", "CRASHED", account="staging")})
+    server.blocks = lambda slug: ["broken", "default", "staging"]  # type: ignore[attr-defined]
+    monkeypatch.setattr(room, "looked_at", looked_at)
+    monkeypatch.setattr(room, "PrefectRuns", lambda: server)
+    state: State[ReapReport] = room.reap.fn(grace_minutes=0)
+    assert [account.things for account in places.values()] == [{}, {}]
+    assert state.name == "Failed"
+    assert (state.message or "").startswith("12 removed; not reaped: account broken: ")
+    assert len(tables[-1][0]) == 12
+
+    server.blocks = lambda slug: []  # type: ignore[attr-defined]
+    with pytest.raises(room.NoAccount):
+        room.reap.fn()
 
 
 def test_all_regions_are_looked_at_in_which_runs_had_fleets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,10 +11,15 @@ from fleet.aws.failures import AwsRefused
 from fleet.reaper.holdings import Seen
 from fleet.reaper.ownership import KnownRun
 from fleet.reaper.things import Kind, Thing
+from fleet.reaper.verdict import FINAL
 
 NOW = 1_900_000_000.0
 POOL = "pool-of-ours"
 REGION = "us-east-1"
+REGIONS = (REGION, "eu-west-1")
+"""Where an account is looked at."""
+HOME = "s3://here/p"
+"""Where its locks lie."""
 
 
 def thing(kind: Kind, id: str, run: str = "r1", **facts: object) -> Thing:  # noqa: A002  the thing's own word for it
@@ -50,16 +55,24 @@ class Account:
     stubborn: set[str] = field(default_factory=set)
     """Ids that stay although AWS said yes."""
     touched: list[str] = field(default_factory=list)
+    dark: set[str] = field(default_factory=set)
+    """Regions that don't answer."""
+    home: str = HOME
 
     @classmethod
     def of(cls, things: Iterable[Thing], **more: Any) -> Account:
         return cls({one.id: one for one in things}, **more)
 
     def look(self) -> Seen:
-        return Seen(tuple(one for one in self.things.values() if one.id not in self.foreign))
+        found = [one for one in self.things.values() if one.id not in self.foreign]
+        seen = [one for one in found if one.kind == "lock" or one.region not in self.dark]
+        regions = tuple(one for one in REGIONS if one not in self.dark)
+        return Seen(tuple(seen), tuple(sorted(self.dark)), regions, REGION, self.home)
 
     def mark(self, thing: Thing, moment: float | None) -> None:
         self.touched.append(thing.id)
+        if thing.id in self.refuses or thing.id not in self.things:
+            raise AwsRefused(service="ec2", operation="Tag", target=thing.id, code="Denied", why="no")
         self.things[thing.id] = dataclasses.replace(self.things[thing.id], marked=moment)
 
     def remove(self, thing: Thing) -> None:
@@ -74,8 +87,8 @@ class Account:
         now = self.things.get(thing.id)
         return now is None or now.run != thing.run
 
-    def lock_of(self, thing: Thing) -> Thing | None:
-        return self.things.get(thing.id)
+    def locks(self, things: Sequence[Thing]) -> list[Thing]:
+        return [one for one in self.things.values() if one.kind == "lock"]
 
 
 @dataclass
@@ -88,6 +101,8 @@ class Server:
     """Where a pool worker ends the instances of runs that are ended; None: there is no pool worker."""
     ended: list[str] = field(default_factory=list)
     settled: list[str] = field(default_factory=list)
+    stubborn: set[str] = field(default_factory=set)
+    """Runs whose end it refuses."""
 
     @classmethod
     def with_states(cls, **states: str) -> Server:
@@ -97,12 +112,18 @@ class Server:
         self._answer()
         return {run: self.runs[run] for run in ids if run in self.runs}
 
+    def active(self) -> list[KnownRun]:
+        self._answer()
+        return [run for run in self.runs.values() if run.state not in FINAL]
+
     def pools(self) -> frozenset[str]:
         self._answer()
         return frozenset({POOL})
 
     def end(self, run: str, why: str) -> None:
         self._answer()
+        if run in self.stubborn:
+            raise ConnectionError("refused")
         self.ended.append(run)
         for one in list(self.account.things.values()) if self.account else []:
             if one.kind == "instance" and one.run == run and self.account:
@@ -117,8 +138,8 @@ class Server:
             raise ConnectionError("no answer")
 
 
-def known(run: str, state: str, *, since: float = NOW - 9_000, account: str = "default") -> KnownRun:
-    return KnownRun(run, f"name of {run}", state, state.title(), since, account)
+def known(run: str, state: str, *, since: float = NOW - 9_000, account: str = "default", **more: Any) -> KnownRun:
+    return KnownRun(run, f"name of {run}", state, state.title(), since, account, **more)
 
 
 @dataclass

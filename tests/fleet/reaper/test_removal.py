@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.reaper.ownership import survey
+from fleet.reaper.holdings import Seen
+from fleet.reaper.ownership import FORGOTTEN_S, elsewhere, survey
 from fleet.reaper.removal import Outcome, Reaper
 from fleet.reaper.things import Thing
 from fleet.reaper.verdict import FINAL, Patience
-from tests.fleet.reaper.kit import NOW, POOL, Account, Clock, Server, everything_of, known, lock, thing
+from tests.fleet.reaper.kit import HOME, NOW, POOL, Account, Clock, Server, everything_of, known, lock, thing
 
 
 def reap(account: Account, server: Server, *, grace: float = 0.0, clock: Clock | None = None) -> list[Outcome]:
@@ -142,6 +143,161 @@ def test_runs_of_another_account_on_the_same_server_are_left_to_its_own_reaper()
     assert account.touched == []
 
 
+@pytest.mark.fault("reaper-meets-the-living")
+def test_a_run_whose_locks_lie_elsewhere_by_its_own_word_is_left_alone() -> None:
+    """A block that names another bucket by now: the run goes on with the old one, where nobody looks for its lock."""
+    moved = [dataclasses.replace(one, home="s3://before/p") for one in everything_of("r1", lock_in=None)]
+    for state in ("RUNNING", "CRASHED"):  # the latter, where Prefect didn't hear of it for a while
+        account = Account.of(moved)
+        assert set(done(reap(account, Server.with_states(r1=state))).values()) == {"kept"}
+        assert account.touched == []
+
+
+@pytest.mark.fault("leftovers")
+def test_a_run_of_another_block_with_the_same_bucket_is_reaped() -> None:
+    things = [dataclasses.replace(one, home=HOME) for one in everything_of("r1", lock_in=None)]
+    server = Server({"r1": known("r1", "CRASHED", account="staging")})
+    assert set(done(reap(Account.of(things), server)).values()) == {"removed"}
+
+
+@pytest.mark.fault("leftovers")
+def test_what_a_run_without_its_lock_has_is_reaped_at_once_by_a_person_and_marked_by_the_flow() -> None:
+    """Its eval was taken over by the same request's next run, and Prefect hasn't missed its heartbeats yet."""
+    things = everything_of("r1", lock_in=None)
+    server = Server({"r1": known("r1", "RUNNING", since=NOW - 420)})
+    assert sorted(done(reap(Account.of(things), server, grace=1_800)).values()) == ["kept", *["marked"] * 4]
+    account = Account.of(things)
+    assert set(done(reap(account, server)).values()) == {"removed"}
+    assert (account.things, server.ended) == ({}, ["r1"])
+
+
+@pytest.mark.fault("reaper-meets-the-living")
+def test_a_lock_that_was_taken_since_the_look_keeps_everything() -> None:
+    """The run was begun again: it holds a lock that the look couldn't see."""
+    account, clock = Account.of(everything_of("r1", lock_in=None)), Clock()
+    server = Server.with_states(r1="CRASHED")
+    found = survey(account.look(), server, Patience.of(0), now=clock())
+    held = lock("r1", 250)
+    account.things[held.id] = held
+    outcomes = Reaper(account, server, Patience.of(0), now=clock, clock=clock, sleep=clock.sleep).carry_out(found)
+    assert set(done(outcomes).values()) == {"kept"}
+    assert (account.touched, server.ended) == ([], [])
+
+
+@pytest.mark.fault("leftovers")
+def test_a_lock_stays_until_the_region_of_its_runs_fleet_was_seen() -> None:
+    """It is all that says whose the queues there are, once Prefect has forgotten the run."""
+    far = [
+        dataclasses.replace(one, region="eu-west-1") if one.kind != "lock" else one
+        for one in everything_of("r1", lock_in=-2_000)
+    ]
+    account, server = Account.of(far, dark={"eu-west-1"}), Server.with_states()
+    server.runs["r1"] = known("r1", "CRASHED", region="eu-west-1")
+    (outcome,) = reap(account, server)
+    assert outcome.done == "kept"
+    assert "eu-west-1, which wasn't seen" in outcome.decision.why
+    assert account.touched == []
+    account.dark = set()
+    assert set(done(reap(account, server)).values()) == {"removed"}
+    assert account.things == {}
+
+
+@pytest.mark.parametrize(
+    ("region", "seen", "goes"),
+    [
+        ("us-east-1", ("us-east-1",), True),
+        ("", ("us-east-1",), True),
+        ("", ("eu-west-1",), False),  # a person chose where to look
+        ("eu-west-1", ("us-east-1", "ap-south-1"), False),
+        ("eu-west-1", ("eu-west-1", "us-east-1"), True),
+        ("eu-west-1", ("eu-west-1",), False),  # the option's default, which may stand for the account's own
+    ],
+)
+def test_where_a_runs_fleet_may_have_been(region: str, seen: tuple[str, ...], *, goes: bool) -> None:
+    looked = Seen((), (), seen, "us-east-1", HOME)
+    run = known("r1", "CRASHED", region=region)
+    assert (elsewhere([lock("r1", -2_000)], run, looked, now=NOW) == "") is goes
+
+
+@pytest.mark.fault("leftovers")
+def test_the_lock_of_a_run_that_prefect_does_not_know_stays_for_as_long_as_it_may_have_something_anywhere() -> None:
+    account, clock = Account.of([lock("r1", -2_000)]), Clock()
+    assert set(done(reap(account, Server({}), clock=clock)).values()) == {"kept"}
+    clock.sleep(FORGOTTEN_S)
+    assert set(done(reap(account, Server({}), clock=clock)).values()) == {"removed"}
+
+
+@pytest.mark.fault("leftovers")
+def test_a_mark_that_aws_refuses_is_named() -> None:
+    account = Account.of(everything_of("r1"), refuses={"i-r1"})
+    outcomes = {one.decision.thing.id: one for one in reap(account, Server.with_states(r1="CRASHED"), grace=1_800)}
+    assert outcomes["i-r1"].done == "left"
+    assert outcomes["i-r1"].left.startswith("it couldn't be marked: ")
+    assert "Denied" in outcomes["i-r1"].left
+
+
+@pytest.mark.fault("reaper-meets-the-living")
+def test_a_mark_that_stays_on_what_lives_is_named() -> None:
+    """With it, what dies later would go at the first look."""
+    account = Account.of(everything_of("r1", lock_in=200, marked=NOW - 60), refuses={"i-r1"})
+    outcomes = {one.decision.thing.id: one for one in reap(account, Server.with_states(r1="RUNNING"), grace=1_800)}
+    assert outcomes["i-r1"].left.startswith("its mark couldn't be taken off: ")
+    assert sorted(one.done for one in outcomes.values()) == ["kept", "kept", "left", *["unmarked"] * 3]
+
+
+@pytest.mark.fault("leftovers")
+def test_what_goes_by_itself_before_it_is_marked_is_nothing_left() -> None:
+    account, clock = Account.of(everything_of("r1")), Clock()
+    server = Server.with_states(r1="CRASHED")
+    found = survey(account.look(), server, Patience.of(1_800), now=clock())
+    del account.things["i-r1"]
+    outcomes = Reaper(account, server, Patience.of(1_800), now=clock, clock=clock, sleep=clock.sleep).carry_out(found)
+    assert done(outcomes)["i-r1"] == "removed"
+
+
+def stopped_long_ago(**more: Any) -> Server:
+    return Server({"r1": known("r1", "CANCELLING", since=NOW - 1_801, **more)})
+
+
+def ended(account: Account, server: Server, *, meanwhile: Thing | None = None) -> list[tuple[str, str]]:
+    clock = Clock()
+    found = survey(account.look(), server, Patience(), now=clock())
+    if meanwhile:
+        account.things[meanwhile.id] = meanwhile
+    outcomes = Reaper(account, server, Patience(), now=clock, clock=clock, sleep=clock.sleep).end_unheeded(found)
+    return [(one.run.id, one.done) for one in outcomes]
+
+
+@pytest.mark.fault("leftovers")
+def test_a_run_that_was_told_to_end_and_has_nobody_to_do_so_is_ended() -> None:
+    """It was killed while it planned: it has no things by which it would be found, and Prefect takes no Crashed for it."""
+    server = stopped_long_ago()
+    assert ended(Account.of([]), server) == [("r1", "ended")]
+    assert server.ended == ["r1"]
+
+
+@pytest.mark.fault("reaper-meets-the-living")
+def test_one_that_may_still_end_itself_is_not() -> None:
+    young = Server({"r1": known("r1", "CANCELLING", since=NOW - 600)})
+    other = stopped_long_ago(account="staging")
+    planning = Server({"r1": known("r1", "RUNNING", since=NOW - 90_000)})  # a person may think about its price
+    for server in (young, other, planning):
+        assert ended(Account.of([]), server) == []
+    held = lock("r1", 250)
+    assert ended(Account.of([held]), stopped_long_ago()) == []
+    server = stopped_long_ago()
+    assert ended(Account.of([]), server, meanwhile=held) == [("r1", "kept")]
+    assert server.ended == []
+
+
+@pytest.mark.fault("leftovers")
+def test_an_end_that_prefect_refuses_is_named_and_keeps_no_other() -> None:
+    server = stopped_long_ago()
+    server.runs["r2"] = dataclasses.replace(server.runs["r1"], id="r2")
+    server.stubborn = {"r1"}
+    assert ended(Account.of([]), server) == [("r1", "left"), ("r2", "ended")]
+
+
 @pytest.mark.fault("leftovers")
 def test_strays_go_whoever_they_were_made_for() -> None:
     template = thing("launch template", "lt-1", "r2", pool=POOL)
@@ -161,17 +317,24 @@ def worlds(draw: st.DrawFn) -> dict[str, Any]:
     states = {run: draw(st.sampled_from(STATES)) for run in runs}
     locks = {run: draw(st.sampled_from([None, -5_000.0, -400.0, -100.0, 1.0, 250.0])) for run in runs}
     quiet = {run: draw(st.sampled_from([10.0, 9_000.0])) for run in runs}
+    begun = {run: draw(st.sampled_from([1, 2])) for run in runs}
+    homes = {run: draw(st.sampled_from(["", HOME, "s3://elsewhere/p"])) for run in runs}
     pools = {run: draw(st.sampled_from([POOL, "another-servers"])) for run in runs}
     things: list[Thing] = []
     for run in runs:
         marked = draw(st.sampled_from([None, NOW - 60, NOW - 9_000]))
         made = [
-            dataclasses.replace(one, pool=pools[run] if one.kind == "instance" else "")
+            dataclasses.replace(
+                one, pool=pools[run] if one.kind == "instance" else "", home=homes[run] if one.kind == "queue" else ""
+            )
             for one in everything_of(run, lock_in=locks[run], marked=marked)
         ]
         things += [one for one in made if one.kind == "lock" or draw(st.booleans())]
     foreign = {one.id for one in things if one.kind != "lock" and draw(st.integers(0, 3)) == 0}
-    return {"things": things, "states": states, "locks": locks, "quiet": quiet, "pools": pools, "foreign": foreign}
+    runs_of = {
+        run: known(run, state, since=NOW - quiet[run], begun=begun[run]) for run, state in states.items() if state
+    }
+    return {"things": things, "states": states, "locks": locks, "runs": runs_of, "pools": pools, "foreign": foreign}
 
 
 @given(worlds(), st.sampled_from([0.0, 1_800.0]))
@@ -180,17 +343,19 @@ def test_nothing_is_touched_that_lacks_our_tags_or_belongs_to_a_live_run(world: 
     """Whatever there is, whatever Prefect says, and however impatient a person is."""
     account = Account.of(world["things"], foreign=world["foreign"])
     before = dict(account.things)
-    server = Server(
-        {run: known(run, state, since=NOW - world["quiet"][run]) for run, state in world["states"].items() if state}
-    )
+    server = Server(world["runs"])
     reap(account, server, grace=grace)
 
     assert not world["foreign"] & set(account.touched)
     for run, state in world["states"].items():
         expires = world["locks"][run]
         waits = state in ("PAUSED", "PENDING", "SCHEDULED")
-        young = state in ("RUNNING", "CANCELLING") and expires is None and world["quiet"][run] < 1_800
+        found = server.runs.get(run)
+        at_work = state in ("RUNNING", "CANCELLING") and found is not None and found.since > NOW - 1_800
+        young = at_work and expires is None and found is not None and found.begun > 1
         strange = not state and expires is None and world["pools"][run] != POOL
-        if (expires is not None and expires > 0) or waits or young or strange:
+        homes = {one.home for one in before.values() if one.run == run and one.home and one.id not in world["foreign"]}
+        moved = expires is None and homes and HOME not in homes
+        if (expires is not None and expires > 0) or waits or young or strange or moved:
             assert {one.id for one in before.values() if one.run == run} <= set(account.things)
             assert run not in server.ended

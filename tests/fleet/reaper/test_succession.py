@@ -10,7 +10,7 @@ from fleet.reaper.holdings import NEVER, Seen
 from fleet.reaper.removal import Reaper
 from fleet.reaper.succession import end_all
 from fleet.reaper.verdict import Patience
-from tests.fleet.reaper.kit import NOW, Account, Clock, Server, everything_of, lock
+from tests.fleet.reaper.kit import NOW, Account, Clock, Server, everything_of, known, lock
 
 pytestmark = pytest.mark.fault("controller-killed")
 
@@ -69,6 +69,16 @@ def test_where_aws_does_not_answer_the_run_is_over_and_the_rest_is_named() -> No
     (trouble,) = end(Silent({}), server, "r1")
     assert "what is left of flow run r1 couldn't be looked for: no answer" in trouble
     assert server.ended == ["r1"]
+
+
+def test_where_its_region_does_not_answer_its_locks_stay_and_that_is_said() -> None:
+    other = lock("r1", 250, name="p/evals/other/lock.json")
+    far = dataclasses.replace(everything_of("r1")[0], region="eu-west-1")
+    account = Account.of([far, other], dark={"eu-west-1"})
+    server = Server({"r1": known("r1", "RUNNING", region="eu-west-1")})
+    (trouble,) = end(account, server, "r1")
+    assert "eu-west-1, which wasn't seen" in trouble
+    assert set(account.things.values()) == {far, other}
 
 
 def test_what_aws_keeps_is_named_and_the_rest_goes() -> None:

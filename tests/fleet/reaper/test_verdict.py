@@ -26,9 +26,19 @@ ROWS: dict[str, tuple[Facts, Patience, Life]] = {
     "a held lock stops a person too": (running(lock_over=-30.0), AT_ONCE, Life.ALIVE),
     "killed: Running for ever, its lock expired": (running(lock_over=601.0), PATIENCE, Life.DEAD),
     "killed while it was being cancelled": (Facts("CANCELLING", "Cancelling", lock_over=700.0), PATIENCE, Life.DEAD),
-    "preparing": (running(quiet=60.0), PATIENCE, Life.ALIVE),
-    "preparing stops a person too": (running(quiet=60.0), AT_ONCE, Life.ALIVE),
-    "at work for long, and never a lock": (running(quiet=1_801.0), PATIENCE, Life.DEAD),
+    "at work, and nothing made yet": (running(quiet=60.0, made=False), PATIENCE, Life.ALIVE),
+    "things without a lock: no controller has any": (running(quiet=60.0), PATIENCE, Life.DEAD),
+    "the same, for a person": (running(quiet=60.0), AT_ONCE, Life.DEAD),
+    "killed while it was being cancelled, its lock another's": (Facts("CANCELLING", "Cancelling"), PATIENCE, Life.DEAD),
+    "begun again: preparing, its things an earlier attempt's": (running(quiet=60.0, begun=2), PATIENCE, Life.ALIVE),
+    "begun again stops a person too": (running(quiet=60.0, begun=2), AT_ONCE, Life.ALIVE),
+    "begun again for long, and never a lock": (running(quiet=1_801.0, begun=2), PATIENCE, Life.DEAD),
+    "told to end while it planned": (Facts("CANCELLING", "Cancelling", quiet=60.0, made=False), PATIENCE, Life.ALIVE),
+    "told to end long ago, and made nothing": (
+        Facts("CANCELLING", "Cancelling", quiet=1_801.0, made=False),
+        AT_ONCE,
+        Life.DEAD,
+    ),
     "waits for a person": (Facts("PAUSED", "Paused", quiet=80_000.0, lock_over=80_000.0), PATIENCE, Life.ALIVE),
     "waits for its retry": (Facts("SCHEDULED", "AwaitingRetry", lock_over=5_000.0), PATIENCE, Life.ALIVE),
     "being submitted": (Facts("PENDING", "Pending", lock_over=None), PATIENCE, Life.ALIVE),
@@ -74,6 +84,18 @@ def test_all_of_a_run_goes_together() -> None:
     found = decide([*everything_of("r1", marked=NOW - 1_801), later], DEAD, PATIENCE, now=NOW)
     assert {one.act for one in found if one.thing != later} == {Act.KEEP}
     assert [one.act for one in found if one.thing == later] == [Act.MARK]
+
+
+def test_a_lock_stays_that_may_say_whose_more_is() -> None:
+    things = everything_of("r1", marked=NOW - 1_801)
+    found = {one.thing.kind: one for one in decide(things, DEAD, PATIENCE, now=NOW, elsewhere="eu-west-1 wasn't seen")}
+    assert {kind: one.act for kind, one in found.items()} == {
+        "instance": Act.REMOVE,
+        "queue": Act.REMOVE,
+        "parameter": Act.REMOVE,
+        "lock": Act.KEEP,
+    }
+    assert found["lock"].why.endswith("it stays: eu-west-1 wasn't seen")
 
 
 def test_a_person_who_has_looked_waits_for_no_second_look() -> None:
