@@ -38,8 +38,19 @@ class AccountUnknown(RequestRefused):
         )
 
 
+class NoServer(RequestRefused):
+    """No Prefect server is configured, and a new one of Prefect's own would know nothing."""
+
+    def message(self) -> str:
+        """One line, with the ways to one."""
+        return (
+            "no Prefect server is configured, so there is nobody to ask: set PREFECT_API_URL (`prefect cloud login` does), go "
+            'through the control plane (`fleet connect -- fleet …`), or to a local cloud that is up (`eval "$(fleet local env)"`)'
+        )
+
+
 def the_account(name: str) -> FleetAccount:
-    """The block. AccountUnknown: Prefect has none of that name. ServerUnreachable: nobody answers there."""
+    """The block. AccountUnknown: Prefect has none of that name. Also what `asking_prefect` raises."""
     from fleet.importing import undisturbed
 
     with undisturbed():
@@ -53,14 +64,22 @@ def the_account(name: str) -> FleetAccount:
 
 @contextmanager
 def asking_prefect() -> Iterator[None]:
-    """Around whatever asks Prefect's API. ServerUnreachable: nobody answers there."""
+    """Around whatever asks Prefect's API. NoServer: none is configured. ServerUnreachable: nobody answers there."""
     import httpx
-    from prefect.settings import get_current_settings
 
     from fleet.account.change import ServerUnreachable
 
+    url = prefect_api()
+    if not url:
+        raise NoServer()
     try:
         yield
     except httpx.HTTPError as error:
-        url = get_current_settings().api.url or "its own server"
         raise ServerUnreachable(url=url, why=str(error) or type(error).__name__) from error
+
+
+def prefect_api() -> str | None:
+    """Address of the Prefect API that the settings name; None: none, and one that Prefect would start unasked doesn't count."""
+    from prefect.settings import get_current_settings
+
+    return get_current_settings().api.url

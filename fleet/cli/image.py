@@ -58,9 +58,7 @@ def build(as_json: bool, **options: Any) -> None:
 
     quiet_prefect()
     with display_for() as display:
-        display.stage(
-            "Looking for the account"
-        )  # Prefect takes seconds to be there, the more so where none is configured
+        display.stage("Looking for the account")  # Prefect takes seconds to be there
         the_account(options["account"])
         from fleet.evals.listener import listener
         from flows.build_worker_image import build_worker_image

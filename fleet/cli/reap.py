@@ -51,12 +51,13 @@ def reap(dry_run: bool, at_once: bool, yes: bool, regions: tuple[str, ...], acco
     grace = 0.0 if at_once else GRACE_MINUTES
     with asking_prefect():
         plan = _plan(account, list(regions), grace)
-        doing = plan.count("to remove") + plan.count("to mark")
-        if dry_run or not doing:
+        doing = plan.count("to remove") + plan.count("to end") + plan.count("to mark")
+        if dry_run or not (doing or plan.count("to unmark")):
             _tell(plan, as_json=as_json)
             return 0
-        _show(plan, to_stderr=True)
-        _approve(doing, yes=yes)
+        if doing:  # a mark that is taken off what lives needs nobody's yes
+            _show(plan, to_stderr=True)
+            _approve(doing, yes=yes)
         report = _carry_out(account, list(regions), grace)
     _tell(report, as_json=as_json)
     return report.exit_code
@@ -108,7 +109,7 @@ def _tell(report: ReapReport, *, as_json: bool) -> None:
     _show(report, to_stderr=False)
     click.echo(report.line())
     for row in report.left:
-        click.echo(f"left behind: {row.what} in {row.region}: {row.left}", err=True)
+        click.echo(f"left behind: {row.what}{f' in {row.region}' if row.region else ''}: {row.left}", err=True)
 
 
 def _show(report: ReapReport, *, to_stderr: bool) -> None:
@@ -121,6 +122,6 @@ def _show(report: ReapReport, *, to_stderr: bool) -> None:
         kept = f" {counted(Counter(row.kind for row in rows))}" if done == "kept" else ""
         click.echo(printable(f"{done}{kept}, of {run}: {why}"), err=to_stderr)
         for row in rows if not kept else ():
-            click.echo(printable(f"  {row.what}, {row.region}"), err=to_stderr)
+            click.echo(printable(f"  {', '.join(filter(None, (row.what, row.region)))}"), err=to_stderr)
     for what in report.unseen:
         click.echo(f"note: not looked at: {what}", err=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fleet.cli.account import prefect_api
 from fleet.cli.arguments import pairs
 from fleet.errors import RequestRefused
 
@@ -75,7 +76,7 @@ def _check(aws: Aws, stack: AccountStack, *, as_json: bool) -> int:
 
     state = stack.state()
     found = check_account(aws, state)
-    url = _api()
+    url = prefect_api()
     if url:
         from fleet.account.change import server
 
@@ -109,7 +110,7 @@ def _change(aws: Aws, stack: AccountStack, chosen: Mapping[str, str], *, yes: bo
     from fleet.account.stack import wanted_parameters
     from fleet.cli.control_plane import give_order
 
-    url, definition = _api(), deployments_file()
+    url, definition = prefect_api(), deployments_file()
     state, plan, unmended = plan_stack(aws, stack, chosen)
     carried = False
     try:
@@ -197,13 +198,6 @@ def _tell(document: Mapping[str, Any], *, as_json: bool) -> None:
     click.echo(f"stack {name} in {region} ({document['status']}): {said}")
     for note in document["notes"]:
         click.echo(f"note: {note}", err=True)
-
-
-def _api() -> str | None:
-    """Address of the Prefect API that the settings name; None: none, and one that Prefect would start unasked doesn't count."""
-    from prefect.settings import get_current_settings
-
-    return get_current_settings().api.url
 
 
 def _own_region() -> str:

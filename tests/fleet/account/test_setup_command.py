@@ -17,7 +17,7 @@ from tests.fleet.local.conftest import Host
 
 @pytest.fixture
 def run(person: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    monkeypatch.setattr("fleet.cli.setup._api", lambda: None)
+    monkeypatch.setattr("fleet.cli.setup.prefect_api", lambda: None)
 
     def command(*arguments: str) -> tuple[int, str, str]:
         code = code_of(fleet, ["setup", *arguments])
@@ -157,7 +157,7 @@ def test_what_a_change_does_to_a_control_plane_that_runs_is_said_before_anybody_
 def test_a_prefect_api_that_does_not_answer_is_one_line_and_leaves_no_change_set(
     run: Any, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleet.cli.setup._api", lambda: "http://127.0.0.1:9/api")
+    monkeypatch.setattr("fleet.cli.setup.prefect_api", lambda: "http://127.0.0.1:9/api")
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
         code, _, err = run("--param", "LogDays=77", "--yes")
     assert code == 1

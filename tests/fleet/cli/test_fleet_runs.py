@@ -8,7 +8,10 @@ from typing import Any
 
 import httpx
 import pytest
+from prefect.client import orchestration
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from fleet.cli import account as accounts
 from fleet.cli import list as listing
 from fleet.cli import reap as reaping
 from fleet.cli import stop as stopping
@@ -25,6 +28,7 @@ RUN = KnownRun("aaaa1111-0", "elements · small-cat", "RUNNING", "Running", 0.0)
 
 @pytest.fixture(autouse=True)
 def account(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounts, "prefect_api", lambda: "http://prefect/api")
     for command in (listing, reaping):
         monkeypatch.setattr(command, "the_account", lambda name: None)
 
@@ -83,6 +87,21 @@ def test_a_server_that_does_not_answer_is_one_line() -> None:
 
     with pytest.raises(ServerUnreachable, match="no answer"), asking_prefect():
         raise httpx.ConnectError("no answer")
+
+
+@pytest.mark.parametrize("command", [["list"], ["stop", "aaaa"], ["reap", "--yes"]])
+def test_without_a_prefect_server_nobody_is_asked(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Prefect would start one that knows no runs, and the answer would be that there are none."""
+    monkeypatch.undo()
+    monkeypatch.setattr(orchestration, "get_client", lambda **_: pytest.fail("it was asked"))
+    with temporary_settings(restore_defaults={PREFECT_API_URL}):
+        assert code_of(fleet, command) == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert "no Prefect server is configured" in err
+    assert "PREFECT_API_URL" in err
 
 
 # fleet stop
@@ -217,6 +236,19 @@ def test_without_a_terminal_the_ways_out_are_named(
     assert code_of(fleet, ["reap", "--now", "--yes", "--json"]) == 3
     assert [one["done"] for one in json.loads(capsys.readouterr().out)["rows"]] == ["removed", "left"]
     assert reaps == [0.0]
+
+
+def test_marks_are_taken_off_what_lives_without_a_question(
+    reaps: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With its old mark, what dies later would go at the first look."""
+    plan = ReapReport(dry_run=True, rows=(row("to unmark"),))
+    monkeypatch.setattr(reaping, "_plan", lambda account, regions, grace: plan)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False)
+    assert code_of(fleet, ["reap", "--dry-run"]) == 0
+    assert (capsys.readouterr().out.splitlines()[-1], reaps) == ("dry run: 1 to unmark", [])
+    assert code_of(fleet, ["reap"]) == 3
+    assert reaps == [reaping.GRACE_MINUTES]
 
 
 def test_where_there_is_nothing_to_do_nobody_is_asked(
