@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
@@ -18,6 +18,7 @@ from blocks.ec2_config import Ec2Config
 from bootstrap.run_plan import RunPlan
 from fleet.aws.identity import caller
 from fleet.aws.parameters import INSTANCE_TAG
+from fleet.aws.prices import Price
 from fleet.evals.documents import EvalId, EvalManifest, WorkerOrder
 from fleet.evals.handout import Handout
 from fleet.evals.listener import listener
@@ -98,7 +99,8 @@ class Run:
         self.created.locks = self.locks.locks
         self.eval_ids: list[EvalId] = [one.manifest.eval_id for one in plan.evals]
         self.artifacts = LiveArtifacts()
-        self.price: float | None = None
+        self.prices: Sequence[Price] = ()
+        """Of all that its instances may be."""
         self.watch: Watch | None = None
         self.last: Progress | None = None
         self.why = ""

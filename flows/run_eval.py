@@ -218,7 +218,7 @@ def make_estimate(run: Run) -> Estimate:
         concurrency=config.concurrency_per_worker,
         max_hours=config.max_hours,
     )
-    run.price = offer.hourly
+    run.prices = offer.prices
     if not config.estimate:
         check_limit(offer, config.max_cost)
     get_run_logger().info("Estimate: %s", offer.line())
@@ -291,7 +291,7 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
         failures=failures,
         checks=ResultChecks(site, queues.work),
         handout=run.handout if created.secrets else None,
-        price=run.price,
+        prices=run.prices,
         limits=Limits(
             stall_hours=run.config.stall_hours, max_cost=run.config.max_cost, deadline_hours=run.config.deadline_hours
         ),

@@ -14,6 +14,7 @@ import httpx
 from prefect import get_run_logger
 
 from fleet.aws.failures import AwsRefused, CredentialsBad, Denied
+from fleet.aws.prices import Price
 from fleet.errors import FleetError
 from fleet.evals.dead_letters import take_in
 from fleet.evals.documents import EvalId, WorkerEvent
@@ -66,7 +67,8 @@ class Watch:
     """URL of the events queue."""
     workers: list[UUID]
     failures: Mapping[EvalId, FailureRecords]
-    price: float | None
+    prices: Sequence[Price]
+    """Of all that the instances may be."""
     dead: str = ""
     """URL of the dead-letter queue; empty: it isn't looked at."""
     checks: ResultChecks | None = None
@@ -175,7 +177,7 @@ class Watch:
         )
 
     def _snapshot(self) -> Progress:
-        return snapshot(self.tally, self.facts, price=self.price, seconds=self.clock() - self._began)
+        return snapshot(self.tally, self.facts, prices=self.prices, seconds=self.clock() - self._began)
 
     def _must_list(self) -> bool:
         waited = self.clock() - self._listed

@@ -66,6 +66,13 @@ def hourly_price(aws: Aws, instance_type: str, *, spot: bool, patience: float = 
     return _waited(_asked(aws, instance_type, spot=spot), patience, aws, instance_type)
 
 
+def hourly_of(prices: Sequence[Price], instance_type: str, market: str) -> float | None:
+    """Dollars an hour of an instance that is one of these; the dearest where none is meant. None: AWS didn't say."""
+    own = [price for price in prices if (price.instance_type, price.market) == (instance_type, market)]
+    asked = [price.hourly for price in own or prices]
+    return None if None in asked else max((hourly for hourly in asked if hourly is not None), default=None)
+
+
 def on_demand_price(products: Iterable[str]) -> float | None:
     """The hourly price in the Pricing API's products, which are JSON texts. ValueError, LookupError: they are something else."""
     prices = [

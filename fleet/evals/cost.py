@@ -18,6 +18,7 @@ class CostUnknown(RequestRefused):
     """A limit was set on a cost that can't be known."""
 
     instance_type: str
+    """With its market."""
     region: str
 
     def message(self) -> str:
@@ -52,16 +53,6 @@ class Estimate:
     """Of all that the instances may be, in the order in which it is tried."""
     region: str
     max_hours: float
-
-    @property
-    def instance_type(self) -> str:
-        """The type that is tried first."""
-        return self.prices[0].instance_type
-
-    @property
-    def hourly(self) -> float | None:
-        """Dollars an hour for one instance of the first choice; None where AWS didn't say."""
-        return self.prices[0].hourly
 
     @property
     def unknown(self) -> tuple[Price, ...]:
@@ -134,6 +125,6 @@ def estimate(
 
 
 def check_limit(offer: Estimate, max_cost: float | None) -> None:
-    """Find that a limit in dollars can be held. CostUnknown: nobody knows when it is reached."""
-    if max_cost is not None and offer.workers and offer.hourly is None:
-        raise CostUnknown(instance_type=offer.instance_type, region=offer.region)
+    """Find that a limit in dollars can be held, whatever the instances will be. CostUnknown: nobody knows when it is reached."""
+    if max_cost is not None and offer.workers and offer.unknown:
+        raise CostUnknown(instance_type=_named(offer.unknown[0]), region=offer.region)

@@ -6,10 +6,11 @@ person likes to see. Nothing here calls anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from fleet.aws.prices import Price, hourly_of
 from fleet.evals.documents import EvalId, EvalManifest, JobId, WorkerEvent
 
 
@@ -58,6 +59,10 @@ class WorkerFacts:
     """Since the instance was known, until it ended or now: what is paid for."""
     age_seconds: float = 0.0
     """Since it was asked for."""
+    instance_type: str = ""
+    """Empty: not known (yet)."""
+    market: str = ""
+    """spot or on-demand; empty: not known (yet)."""
     over: bool = False
     """The flow run is final: for our pool, its instance is gone or going."""
 
@@ -238,12 +243,11 @@ class Progress:
         return ", ".join(parts)
 
 
-def snapshot(tally: RunTally, workers: Iterable[WorkerFacts], *, price: float | None, seconds: float) -> Progress:
-    """All facts of a run as one snapshot. `price` is dollars an instance-hour."""
+def snapshot(tally: RunTally, workers: Iterable[WorkerFacts], *, prices: Sequence[Price], seconds: float) -> Progress:
+    """All facts of a run as one snapshot. `prices`: of all that the instances may be."""
     evals = list(tally.evals.values())
     facts = list(workers)
     rows = tuple(_row(fact, tally.workers.get(fact.run_id, WorkerTally())) for fact in facts)
-    hours = sum(fact.live_seconds for fact in facts) / 3600
     heard = list(tally.workers.values())
     return Progress(
         samples=sum(one.samples for one in evals),
@@ -255,10 +259,22 @@ def snapshot(tally: RunTally, workers: Iterable[WorkerFacts], *, price: float | 
         tokens=sum(worker.tokens for worker in heard),
         rate_limited=sum(worker.rate_limited for worker in heard),
         workers=rows,
-        cost=None if price is None else hours * price,
+        cost=_cost(facts, prices),
         seconds=seconds,
         model_cost=sum(worker.cost for worker in heard),
     )
+
+
+def _cost(workers: Iterable[WorkerFacts], prices: Sequence[Price]) -> float | None:
+    """Dollars of the instances, each at its own price, or at the dearest where nobody said what it is. None: one's is unknown."""
+    paid = [
+        (worker.live_seconds / 3600, hourly_of(prices, worker.instance_type, worker.market))
+        for worker in workers
+        if worker.live_seconds
+    ]
+    if not prices or any(hourly is None for _, hourly in paid):
+        return None
+    return sum(hours * hourly for hours, hourly in paid if hourly is not None)
 
 
 def _row(fact: WorkerFacts, said: WorkerTally) -> WorkerRow:

@@ -29,6 +29,10 @@ AT_WORK = [StateType.PENDING, StateType.RUNNING, StateType.PAUSED, StateType.CAN
 """States of flow runs that may have an instance."""
 
 
+TYPE_LABEL, MARKET_LABEL = "inspect-fleet.instance-type", "inspect-fleet.market"
+"""Labels of a flow run: what its instance is."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunView:
     """A flow run, as far as its instance is concerned."""
@@ -106,6 +110,10 @@ class RunStates:
         """Write down on the flow run what it runs on; nothing to do for one that is gone."""
         with suppress(ObjectNotFound):
             await self._client().update_flow_run(run_id, infrastructure_pid=infrastructure)
+
+    async def describe(self, run_id: UUID, instance_type: str, market: str) -> None:
+        """Write down on the flow run what its instance is, for whoever counts its cost."""
+        await self._client().update_flow_run_labels(run_id, {TYPE_LABEL: instance_type, MARKET_LABEL: market})
 
     async def _propose(self, run_id: UUID, state: State) -> State | None:
         """The state that the server took or kept; None where the run is over, or isn't known any more."""

@@ -20,6 +20,7 @@ from fleet.errors import FleetError
 from fleet.evals.documents import WorkerOrder
 from fleet.evals.lock import End
 from fleet.evals.progress import WorkerFacts, WorkerPhase, worker_phase
+from fleet.pool.run_states import MARKET_LABEL, TYPE_LABEL
 
 DEPLOYMENT = "fleet-worker/fleet-worker"
 PAGE = 200
@@ -114,6 +115,8 @@ def _facts(run: FlowRun, now: datetime.datetime) -> WorkerFacts:
         why=(state.message or "") if state else "",
         live_seconds=max(0.0, (ended - began).total_seconds()) if began else 0.0,
         age_seconds=max(0.0, (now - run.created).total_seconds()) if run.created else 0.0,
+        instance_type=str(run.labels.get(TYPE_LABEL, "")),
+        market=str(run.labels.get(MARKET_LABEL, "")),
         over=state is not None and state.is_final(),
     )
 

@@ -244,9 +244,10 @@ class EC2Worker(BaseWorker[EC2JobConfiguration, EC2Variables, EC2WorkerResult]):
         return watch
 
     async def _announce(self, flow_run: FlowRun, launched: Instance) -> None:
-        """Show in the UI that the instance boots. Not needed: a quick one has begun its run by then."""
+        """Say what the instance is, and show that it boots. Not needed: at worst its price is taken for the dearest."""
         state: State[Any] = InfrastructurePending(message=f"Instance {launched.id} in {launched.region} boots.")
         try:
+            await self._runs.describe(flow_run.id, launched.instance_type, launched.market)
             await propose_state(self.client, state, flow_run_id=flow_run.id)
         except (Abort, Pause):
             pass

@@ -82,7 +82,7 @@ def test_a_server_that_cannot_show_the_progress_ends_no_run() -> None:
     run = Run.__new__(Run)
     run.artifacts = cast("Any", Away())
     run._told = time.monotonic()
-    progress = snapshot(RunTally(evals={}), [], price=None, seconds=0.0)
+    progress = snapshot(RunTally(evals={}), [], prices=(), seconds=0.0)
     with disable_run_logger():
         run.show(progress)
     assert run.last is progress

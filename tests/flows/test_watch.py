@@ -194,7 +194,7 @@ def a_watch(site: FakeSite, *jobs: str, **more: Any) -> Watch:
         events="events",
         workers=[],
         failures={},
-        price=None,
+        prices=(),
         handout=cast("Any", site),
         **more,
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fleet.aws.prices import Price
 from fleet.evals.documents import WorkerEvent
 from fleet.evals.progress import (
     EvalTally,
@@ -31,6 +32,7 @@ def a_tally(jobs: int = 10, done: int = 0, failed: int = 0) -> RunTally:
     return RunTally(evals={"e": tally})
 
 
+FIFTY = (Price("c7i.large", "on-demand", 0.5),)
 LOST = a_worker("b", WorkerPhase.LOST, why="spot reclaim")
 
 
@@ -52,10 +54,31 @@ def test_model_calls_are_counted_where_they_are_priced_once_for_each_time_they_w
     tally = a_tally()
     for worker in "ab":
         tally.hear(an_event("job_done", worker=worker, eval_id="e", job="j0", detail={"samples": 2, "cost": 0.25}))
-    progress = snapshot(tally, [a_worker("a"), a_worker("b")], price=0.5, seconds=60)
+    progress = snapshot(tally, [a_worker("a"), a_worker("b")], prices=FIFTY, seconds=60)
     assert progress.whole_cost == 1.5
     assert progress.line().endswith("$1.00, models $0.50")
-    assert snapshot(tally, [], price=None, seconds=60).whole_cost is None
+    assert snapshot(tally, [], prices=(), seconds=60).whole_cost is None
+
+
+PRICES = (Price("a", "spot", 0.25), Price("b", "spot", 0.5), Price("a", "on-demand", 1.0), Price("b", "on-demand", 2.0))
+
+
+@pytest.mark.parametrize(
+    ("kind", "market", "cost"), [("a", "spot", 0.25), ("b", "spot", 0.5), ("b", "on-demand", 2.0), ("", "", 2.0)]
+)
+def test_each_instance_costs_what_it_is_and_the_dearest_where_nobody_said(kind: str, market: str, cost: float) -> None:
+    """Spot falls back to on-demand, and a type to the next: a limit in dollars must hold all the same."""
+    worker = a_worker("a", instance_type=kind, market=market)
+    assert snapshot(a_tally(), [worker, worker], prices=PRICES, seconds=60).cost == 2 * cost
+
+
+def test_a_cost_is_unknown_where_the_price_of_one_that_ran_is() -> None:
+    prices = (*PRICES, Price("c", "spot", None))
+    a, c = a_worker("a", instance_type="a", market="spot"), a_worker("c", instance_type="c", market="spot")
+    assert snapshot(a_tally(), [a], prices=prices, seconds=60).cost == 0.25
+    assert snapshot(a_tally(), [a, c], prices=prices, seconds=60).cost is None
+    assert snapshot(a_tally(), [a, a_worker("b")], prices=prices, seconds=60).cost is None
+    assert snapshot(a_tally(), [a, replace(c, live_seconds=0)], prices=prices, seconds=60).cost == 0.25
 
 
 def test_a_worker_s_last_word_says_why_it_ended() -> None:
@@ -69,7 +92,7 @@ def test_the_table_says_why_a_worker_ended_before_its_work_was_done() -> None:
     for worker, reason in (("a", "interrupted"), ("b", "idle")):
         tally.hear(an_event("ended", worker=worker, detail={"reason": reason}))
     ended = [a_worker(worker, WorkerPhase.ENDED, why=f"the state of {worker}") for worker in "ab"]
-    rows = snapshot(tally, [*ended, LOST], price=None, seconds=60).workers
+    rows = snapshot(tally, [*ended, LOST], prices=(), seconds=60).workers
     assert [row.why for row in rows] == ["the state of a", "", "spot reclaim"]
 
 
@@ -79,20 +102,20 @@ def test_a_snapshot_says_all_in_one_line() -> None:
     tally.hear(an_event("rate_limited", detail={"times": 3}))
     tally.hear(an_event("beat", detail={"slots": 4, "running": 2}))
     workers = [a_worker("a"), LOST]
-    progress = snapshot(tally, workers, price=0.5, seconds=60)
+    progress = snapshot(tally, workers, prices=FIFTY, seconds=60)
     assert progress.line() == (
         "8/20 samples, 1 of 2 instances up, 2 failed for good, 1 with errors, rate-limited 3 times, $1.00"
     )
     assert progress.fraction == 0.5
     assert [row.slots for row in progress.workers] == ["2/4", ""]
     assert progress.workers[1].why == "spot reclaim"
-    assert snapshot(tally, workers, price=None, seconds=60).line().endswith("cost unknown")
+    assert snapshot(tally, workers, prices=(), seconds=60).line().endswith("cost unknown")
 
 
 @pytest.mark.fault("fewer-instances")
 def test_instances_that_never_came_are_not_counted_as_some_that_ended() -> None:
     refused = a_worker("b", WorkerPhase.LOST, instance=None, why="no capacity in us-east-1")
-    progress = snapshot(a_tally(), [a_worker("a", WorkerPhase.ENDED), refused], price=None, seconds=60)
+    progress = snapshot(a_tally(), [a_worker("a", WorkerPhase.ENDED), refused], prices=(), seconds=60)
     assert progress.launched == 1
     assert "1 instances, all ended" in progress.line()
 

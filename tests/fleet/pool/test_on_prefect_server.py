@@ -18,6 +18,7 @@ from prefect.states import Cancelling, Running, Scheduled
 
 from fleet.aws.instances import Instance, Instances
 from fleet.aws.session import Aws
+from fleet.pool import runs
 from fleet.pool.access import Access
 from fleet.pool.order import POOL_TAG
 from fleet.pool.settings import PoolSettings
@@ -210,6 +211,8 @@ def test_the_next_pool_worker_watches_what_the_last_one_left(play: Play, access:
             await stage.wait(run, "InfrastructurePending")
             await stage.client.set_flow_run_state(run.id, Running())
         (instance,) = await stage.living()
+        (facts,) = await anyio.to_thread.run_sync(runs.look_at, [run.id])
+        assert (facts.instance_type, facts.market) == (instance.instance_type, instance.market)
         while instance.id not in stage.worker.observer.watched:  # noqa: ASYNC110
             await anyio.sleep(0.1)
         # As if the update had failed that Prefect makes after a launch, and only logs.

@@ -63,6 +63,9 @@ class FakePrefect:
     async def update_flow_run(self, _: UUID, infrastructure_pid: str) -> None:
         self.run = self.run.model_copy(update={"infrastructure_pid": infrastructure_pid})
 
+    async def update_flow_run_labels(self, _: UUID, labels: dict[str, Any]) -> None:
+        self.run = self.run.model_copy(update={"labels": self.run.labels | labels})
+
     async def set_flow_run_state(
         self, flow_run_id: UUID, state: State[Any], force: bool = False
     ) -> OrchestrationResult[Any]:
