@@ -17,10 +17,11 @@ import shutil
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import BinaryIO, Literal, Protocol
 
 import anyio
 from pydantic import JsonValue
@@ -28,8 +29,9 @@ from pydantic import JsonValue
 from bootstrap.clockwork import Clockwork
 from bootstrap.lease import Lease, LeasesMessages
 from bootstrap.partial import PartialLogs
+from bootstrap.private_files import open_to_read
 from bootstrap.reports import Reports
-from bootstrap.runners import JobAnswer, JobCrashed, RunnerDied
+from bootstrap.runners import RESULT_UNUSABLE, JobAnswer, JobCrashed, RunnerDied
 from bootstrap.secrets import Secrets
 from fleet.aws.failures import AwsRefused, CredentialsBad, Denied
 from fleet.aws.queues import Message
@@ -46,6 +48,15 @@ PASS_DELAY = 5
 
 EXHAUSTED = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM})
 """Errors of a host that has no more disk or memory, by a number of errno."""
+
+PUT_SECONDS = 1800.0
+"""How long a finished job's result is tried to be put while its lease is kept; then the job is given back, and run again."""
+LONGEST_PUT_DELAY = 30.0
+"""Seconds between two tries: one at first, and doubled each time up to this."""
+LAST_PUT_SECONDS = 10.0
+"""For the one try that a worker has left which is told to stop; its other jobs are given back meanwhile."""
+REMOVE_SECONDS = 60.0
+"""How long the removal of a job's folder is waited for; it goes on after that."""
 
 Outcome = Literal["done", "known", "again", "failed", "given back", "held already", "dropped"]
 """done: its result is put (or another's was first). known: it had one already. again: it failed and is back on the queue.
@@ -71,11 +82,11 @@ class StoresObjects(Protocol):
         """The object's content."""
         ...
 
-    def put(self, key: str, data: bytes | Path) -> None:
+    def put(self, key: str, data: bytes | BinaryIO) -> None:
         """Put in place of what lies there."""
         ...
 
-    def put_new(self, key: str, data: bytes | Path) -> bool:
+    def put_new(self, key: str, data: BinaryIO) -> bool:
         """Put if nothing lies there; False: another was first."""
         ...
 
@@ -240,10 +251,12 @@ class Deliveries:
 
     async def _attempt(self, lease: Lease, message: JobMessage, manifest: EvalManifest, job: Job) -> Delivered:
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            # Not named by the job alone: after a lost lease this very worker may get it a second time.
-            folder = Path(tempfile.mkdtemp(prefix=f"{message.job}-", dir=self.folder))
-            return await self._attempt_in(folder, lease, message, manifest, job)
+            folder = await self.clockwork.in_thread(self._new_folder, message.job)
+            try:
+                return await self._attempt_in(folder, lease, message, manifest, job)
+            finally:
+                with anyio.move_on_after(REMOVE_SECONDS, shield=True):
+                    await self.clockwork.in_thread(shutil.rmtree, folder, True)
         except OSError as error:
             if error.errno not in EXHAUSTED:
                 raise
@@ -251,6 +264,11 @@ class Deliveries:
             self.say(f"job {message.job} is given back: {error}")
             await lease.give_back()
             return Delivered("given back", unfit=str(error))
+
+    def _new_folder(self, job: JobId) -> Path:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        # Not named by the job alone: after a lost lease this very worker may get it a second time.
+        return Path(tempfile.mkdtemp(prefix=f"{job}-", dir=self.folder))
 
     async def _attempt_in(
         self, folder: Path, lease: Lease, message: JobMessage, manifest: EvalManifest, job: Job
@@ -273,23 +291,43 @@ class Deliveries:
             await lease.give_back()  # before anything else: another worker may wait for it
             await self._partial.keep(message, folder, ending=True)
             raise
-        else:
-            return await self._put(lease, message, answer)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        try:
+            return await self._put_in_time(lease, message, answer)
+        except OSError as error:
+            unfit = await self.unfit()
+            return await self._failed(lease, message, RESULT_UNUSABLE, f"its log can't be read: {error}", unfit=unfit)
+        except anyio.get_cancelled_exc_class():  # with a finished job in hand
+            with anyio.move_on_after(LAST_PUT_SECONDS, shield=True), suppress(AwsRefused, OSError):
+                await self._put(lease, message, answer)
+            raise
 
     @property
     def _partial(self) -> PartialLogs:
         return PartialLogs(self.objects, self.layout, self.instance, self.clockwork, self.say)
 
+    async def _put_in_time(self, lease: Lease, message: JobMessage, answer: JobAnswer) -> Delivered:
+        """Put a finished job's result, again and again where S3 doesn't take it: to run the job again would cost more."""
+        delay, until = 1.0, self.clockwork.now() + PUT_SECONDS
+        while True:
+            try:
+                return await self._put(lease, message, answer)
+            except AwsRefused as refusal:
+                if isinstance(refusal, (Denied, CredentialsBad)) or self.clockwork.now() + delay > until:
+                    raise
+                self.say(f"the result of job {message.job} is put again in {delay:g} s: {refusal}")
+            await self.clockwork.sleep(delay)
+            delay = min(2 * delay, LONGEST_PUT_DELAY)
+
     async def _put(self, lease: Lease, message: JobMessage, answer: JobAnswer) -> Delivered:
-        key = self.layout.result(message.eval_id, message.job)
-        first = await self.clockwork.in_thread(self.objects.put_new, key, answer.log)
-        if not first:
+        if not await self.clockwork.in_thread(self._put_log, message, answer.log):
             self.say(f"job {message.job} has a result already; ours is dropped")
         await self.reports.send("job_done", message, seconds=round(answer.seconds, 3), **tally(answer.result))
         await lease.done()
         return Delivered("done", rate_limited=answer.rate_limited)
+
+    def _put_log(self, message: JobMessage, log: Path) -> bool:
+        with open_to_read(log) as file:
+            return self.objects.put_new(self.layout.result(message.eval_id, message.job), file)
 
     async def _failed(
         self,

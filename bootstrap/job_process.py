@@ -12,6 +12,7 @@ from fleet.evals.variable_names import ALLOWED
 
 SAID_BYTES = 8192
 """Of a runner's output in the record of a failure: a traceback, and what came before it."""
+TAIL_BYTES = 4000
 TAIL_LENGTH = 600
 
 ENTRY = Path(__file__).with_name("runner") / "__main__.py"
@@ -76,7 +77,9 @@ def give(path: Path, user: str | None) -> None:
 def tail(log: Path, lines: int = 3) -> str:
     """The last lines of a log as one, for a message, cut between words: half a secret is none that can be found and hidden."""
     try:
-        text = log.read_bytes()[-4000:].decode(errors="replace")
+        with log.open("rb") as file:
+            file.seek(max(0, size_of(log) - TAIL_BYTES))
+            text = file.read(TAIL_BYTES).decode(errors="replace")
     except OSError:
         return ""
     said = " | ".join([line.strip() for line in text.splitlines() if line.strip()][-lines:])

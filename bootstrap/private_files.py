@@ -1,12 +1,15 @@
 """Files for their owner alone, from their first moment, at their own place: where a link lies instead, it is never followed.
 
-They hold values of secrets, or what a user's code printed. Root makes them also in folders in which that code writes.
+They hold values of secrets, or what a user's code printed. Root makes them also in folders in which that code writes, and reads
+what it wrote: what a name stands for may change at any moment, so that only what was opened is looked at.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,6 +35,19 @@ def open_to_append(path: Path, user: str | None = None) -> BinaryIO:
     file = os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _HERE, MODE), "ab", buffering=0)
     give_open(file.fileno(), user)
     return file
+
+
+def open_to_read(path: Path | str, *, folder: int | None = None) -> BinaryIO:
+    """A file that a user's code may have put there, in a folder that is ours or open as `folder`. OSError: it is no plain file.
+
+    That is a link, a pipe, a folder; and a file with a second name, which may be somebody else's.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | _HERE, dir_fd=folder)
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "no plain file of its own", str(path))
+    return os.fdopen(descriptor, "rb")
 
 
 def write_private(path: Path, text: str) -> None:

@@ -23,17 +23,25 @@ from types import TracebackType
 from typing import Any, Self
 
 import anyio
+import anyio.to_thread
 
 from bootstrap import job_process
 from bootstrap.environment import JobEnvironment
-from bootstrap.private_files import open_to_append
+from bootstrap.partial import NO_ZIP
+from bootstrap.private_files import open_to_append, open_to_read
 from bootstrap.zygote import CLOSING_S, KILLED_S, Zygote, ZygoteGone
 from fleet.errors import FleetError
 from fleet.evals.attempts import kind_of
 from fleet.evals.documents import EvalManifest, Job, JobResult
+from fleet.wire import DocumentRefused
 
 READY_S = 600.0
 """Seconds until a runner is ready for a job: the first import on a new volume reads every block from S3."""
+
+RESULT_UNUSABLE = "ResultUnusable"
+"""Kind of a job whose runner says that it is done and has no result to show."""
+UNREADABLE = (*NO_ZIP, AttributeError, DocumentRefused, LookupError, OSError, TypeError)
+"""What comes of an answer, or of a log, that isn't a runner's own."""
 
 ZYGOTE_LOG = "zygote.log"
 _LINE_LIMIT = 2**28
@@ -111,7 +119,7 @@ class Runner:
         """
         if self._busy:
             raise RuntimeError("a runner runs one job at a time")
-        asked = {
+        asked: dict[str, Any] = {
             "what": {**_what(manifest), "instance": self._pool.instance},
             "job": job.model_dump(mode="json"),
             "folder": str(self._pool.own(folder)),
@@ -125,14 +133,13 @@ class Runner:
             said = job_process.said_since(self.log, before)
             raise RunnerDied(how=death.how, log=death.log, said=said, killed=death.killed) from None
         self._busy = False
-        if crash := answer.get("crashed"):
-            said = job_process.said_since(self.log, before)
-            raise JobCrashed(kind=kind_of(crash["bases"]), why=crash["why"], said=said)
-        done = answer["done"]
-        log = Path(done["log"])
-        with zipfile.ZipFile(log) as archive:
-            result = JobResult.read(archive.read(JobResult.MEMBER))
-        return JobAnswer(log=log, result=result, seconds=done["seconds"], rate_limited=done["rate_limited"])
+        try:
+            if not (crash := answer.get("crashed")):
+                return await _finished(answer["done"], Path(asked["folder"]))
+            kind, why = kind_of([str(base) for base in crash["bases"]]), str(crash["why"])
+        except UNREADABLE as error:
+            kind, why = RESULT_UNUSABLE, f"the runner's answer can't be taken ({type(error).__name__}: {error})"
+        raise JobCrashed(kind=kind, why=why, said=job_process.said_since(self.log, before))
 
     async def _ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
         with contextlib.suppress(ConnectionError):
@@ -146,11 +153,18 @@ class Runner:
             line = await self._reader.readline()
         except ConnectionError:
             line = b""
+        except ValueError:  # longer than any message
+            line = b"\n"
         if not line.endswith(b"\n"):
             code = await self._exit_code()
             killed = code == -signal.SIGKILL and not self._ours
             raise RunnerDied(how=ending(code), log=str(self.log), killed=killed)
-        heard: dict[str, Any] = json.loads(line)
+        try:
+            heard = json.loads(line)
+        except (ValueError, RecursionError):
+            heard = None
+        if not isinstance(heard, dict):
+            raise RunnerDied(how=f"it said {line[:40]!r}, which is no message", log=str(self.log))
         return heard
 
     async def _exit_code(self) -> int | None:
@@ -327,6 +341,20 @@ class RunnerPool:
                 start_new_session=True,
                 **job_process.identity(self.user),  # type: ignore[arg-type]
             )
+
+
+async def _finished(done: Mapping[str, Any], folder: Path) -> JobAnswer:
+    """What a runner says that it has finished in `folder`, which is ours to name. One of UNREADABLE: that isn't so."""
+    log = folder / Path(done["log"]).name  # wherever else it says: it is the user's code that speaks
+    with anyio.CancelScope(shield=True):  # it is finished: what is cancelled now must not lose it
+        result = await anyio.to_thread.run_sync(result_in, log)
+    return JobAnswer(log=log, result=result, seconds=float(done["seconds"]), rate_limited=int(done["rate_limited"]))
+
+
+def result_in(log: Path) -> JobResult:
+    """What a finished log says of its job. One of UNREADABLE."""
+    with open_to_read(log) as file, zipfile.ZipFile(file) as archive:
+        return JobResult.read(archive.read(JobResult.MEMBER))
 
 
 def _what(manifest: EvalManifest) -> dict[str, Any]:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Self
 
 from bootstrap.environment import JobEnvironment
-from bootstrap.private_files import folder_below, open_new
+from bootstrap.private_files import folder_below, open_new, open_to_read
 from fleet.errors import FleetError
 from fleet.evals.settings import FOLDER, VALUES_ENDING
 from fleet.file_lock import lock, locked
@@ -131,13 +130,13 @@ class PlacedValues:
 def differs(folder: int, name: str, text: str) -> bool:
     """Whether something else than `text` lies at `name` in an open folder. A link or a pipe is something else, and isn't read."""
     try:
-        file = os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder), "rb")
+        file = open_to_read(name, folder=folder)
     except FileNotFoundError:
         return False
     except OSError:
         return True
     with file:
-        return not stat.S_ISREG(os.fstat(file.fileno()).st_mode) or file.read() != text.encode()
+        return file.read() != text.encode()
 
 
 @contextlib.contextmanager

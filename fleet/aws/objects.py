@@ -35,6 +35,10 @@ TRIES = 4
 """Of a conditional call that races, or of a read that breaks off: botocore repeats neither."""
 
 
+Content = bytes | Path | BinaryIO
+"""What is put: bytes, or a file, by its path or open."""
+
+
 class ObjectAbsent(FleetError):
     """No object lies under this key."""
 
@@ -90,7 +94,7 @@ class Objects:
         """The address of `key`, as S3's tools write it."""
         return f"s3://{self.bucket}/{key}"
 
-    def put(self, key: str, data: bytes | Path) -> None:
+    def put(self, key: str, data: Content) -> None:
         """Put `data`, or the content of the file `data`, in place of what lies there. Readers see the old or the new, whole."""
         if isinstance(data, Path) and data.stat().st_size > ONE_PUT_BYTES:
             with calling("s3", self.uri(key)), data.open("rb") as body:
@@ -98,7 +102,7 @@ class Objects:
         else:
             self._put_at_once(key, data, only_new=False)
 
-    def put_new(self, key: str, data: bytes | Path) -> bool:
+    def put_new(self, key: str, data: Content) -> bool:
         """Put `data` (at most 5 GB) if nothing lies at `key`; False: another was first, and stays.
 
         False also where our own put landed, its answer was lost, and botocore's retry met it: who must know compares contents.
@@ -241,9 +245,11 @@ class Objects:
                 break
         return True
 
-    def _put_at_once(self, key: str, data: bytes | Path, *, only_new: bool) -> None:
+    def _put_at_once(self, key: str, data: Content, *, only_new: bool) -> None:
         with calling("s3", self.uri(key)), ExitStack() as opened:
-            body = data if isinstance(data, bytes) else opened.enter_context(data.open("rb"))
+            body = opened.enter_context(data.open("rb")) if isinstance(data, Path) else data
+            if not isinstance(body, bytes):
+                body.seek(0)  # a second try begins anew
             if only_new:
                 self.aws.s3.put_object(Bucket=self.bucket, Key=key, Body=body, IfNoneMatch="*")
             else:

@@ -171,6 +171,7 @@ def test_an_api_credential_that_stays_unreadable_is_fatal_and_names_its_paramete
 
 
 @pytest.mark.parametrize("answer", [{}, {"Parameter": {}}, {"Parameter": []}, {"message": "<html>log in</html>"}])
+@pytest.mark.fault("odd-answer")
 def test_an_answer_to_the_question_for_a_credential_that_is_none_of_ssms_is_fatal_in_one_line(
     answer: dict[str, Any], metadata: Metadata, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,6 +300,7 @@ def test_an_instance_learns_its_flow_run_by_its_own_tag_for_which_it_waits(
     assert waited == [2, 2, 2]
 
 
+@pytest.mark.fault("odd-answer")
 def test_what_is_no_flow_run_in_the_tags_place_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLEET_FLOW_RUN_TAG", TAG)
     with serving(FakeMetadata()) as fake:

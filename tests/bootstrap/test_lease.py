@@ -233,6 +233,7 @@ def test_a_copy_that_comes_before_its_message_is_deleted_is_held() -> None:
     assert not lease.lost
 
 
+@pytest.mark.fault("hang")
 def test_giving_back_ends_in_its_time_although_sqs_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that EC2 takes back has seconds; the job comes back by itself when its lease lapses."""
     monkeypatch.setattr("bootstrap.lease.RELEASE_SECONDS", 0.02)

@@ -71,6 +71,7 @@ ODD = [
 
 @pytest.mark.parametrize("text", ODD, ids=range(len(ODD)))
 @pytest.mark.parametrize("path", [INTERRUPTION, REBALANCE])
+@pytest.mark.fault("odd-answer")
 def test_what_is_no_document_of_ec2s_announces_nothing_and_ends_nobody(path: str, text: str, tmp_path: Path) -> None:
     """A proxy's page, or half an answer: to leave for it would cost a good instance."""
     with pytest.raises(MetadataUnclear, match="is no notice"):

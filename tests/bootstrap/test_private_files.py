@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import pytest
 
-from bootstrap.private_files import folder_below, open_new, open_to_append, write_private
+from bootstrap.private_files import folder_below, open_new, open_to_append, open_to_read, write_private
 
 
 @pytest.fixture(autouse=True)
@@ -67,3 +67,21 @@ def test_a_link_in_a_folders_place_is_refused(tmp_path: Path) -> None:
     with folder_below(tmp_path, "real", "new", make=True) as folder, open_new("a", folder=folder) as file:
         file.write(b"x")
     assert (tmp_path / "real" / "new" / "a").read_bytes() == b"x"
+
+
+@pytest.mark.fault("planted-link")
+def test_only_a_plain_file_of_its_own_is_read_where_others_put_things(tmp_path: Path) -> None:
+    """A pipe would block, and a link or a second name may be anybody's."""
+    (tmp_path / "plain").write_bytes(b"x")
+    (tmp_path / "link").symlink_to(tmp_path / "plain")
+    (tmp_path / "twice").write_bytes(b"y")
+    (tmp_path / "again").hardlink_to(tmp_path / "twice")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    with folder_below(tmp_path.parent, tmp_path.name) as folder, open_to_read("plain", folder=folder) as file:
+        assert file.read() == b"x"
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - no path
+    for name in ("link", "twice", "again", "folder", "pipe", "none"):
+        with pytest.raises(OSError):  # noqa: PT011 - of many kinds
+            open_to_read(tmp_path / name)
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208

@@ -240,6 +240,7 @@ NO_CONTAINERS = [
     ],
     ids=str,
 )
+@pytest.mark.fault("odd-answer")
 def test_an_engine_that_answers_oddly_loses_nothing_by_it(asked: str, answer: Said) -> None:
     """What isn't known may be in use; and the guard, whose turn it is, must not end of it."""
     engine = Engine()

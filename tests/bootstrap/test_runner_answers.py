@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
+import os
 import signal
+import threading
+import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from bootstrap.runners import Runner, RunnerDied
+from bootstrap import runners
+from bootstrap.runners import RESULT_UNUSABLE, JobAnswer, JobCrashed, Runner, RunnerDied
+from fleet.evals.documents import Job, JobResult
+from tests.bootstrap.world import manifest_of, result_of
 
 
 class Closed:
@@ -19,7 +28,7 @@ class Closed:
         raise ConnectionError
 
     def close(self) -> None:
-        pass
+        """It is."""
 
 
 @dataclass
@@ -31,6 +40,12 @@ class Process:
     """None: it doesn't end."""
     said: bytes = b""
     signals: list[int] = field(default_factory=list)
+    instance = ""
+    rates = None
+
+    def own(self, folder: Path) -> Path:
+        """As its pool does, but for nobody else."""
+        return folder
 
     def runner(self) -> Runner:
         """Within an event loop."""
@@ -44,6 +59,7 @@ class Process:
         return Runner(1, log, reader, Closed(), self.signals.append, ended, self)  # type: ignore[arg-type]
 
 
+@pytest.mark.fault("hang")
 def test_a_process_that_cannot_be_killed_is_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,3 +74,112 @@ def test_a_process_that_cannot_be_killed_is_not_waited_for_without_end(
     with pytest.raises(RunnerDied, match=r"killed, and not gone 0\.01 s later: it waits within the kernel"):
         asyncio.run(main())
     assert process.signals == [signal.SIGKILL]
+
+
+MANIFEST = manifest_of(1)
+[JOB] = MANIFEST.jobs
+NAME = f"{JOB.job}.eval"
+
+
+def log_of(job: Job, member: str = JobResult.MEMBER) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr(member, result_of(job).write())
+    return content.getvalue()
+
+
+def answered(said: object, folder: Path) -> JobAnswer:
+    """What comes of a runner that says this."""
+    text = said if isinstance(said, bytes) else json.dumps(said).encode() + b"\n"
+    process = Process(folder, code=0, said=text)
+
+    async def main() -> JobAnswer:
+        return await process.runner().run(MANIFEST, JOB, folder)
+
+    return asyncio.run(main())
+
+
+def done(log: object = NAME, **more: object) -> dict[str, object]:
+    return {"done": {"log": log, "seconds": 1.5, "rate_limited": 0, **more}}
+
+
+def test_a_result_is_read_in_its_jobs_own_folder_whatever_the_runner_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And in a thread: it may be large, and leases are renewed meanwhile."""
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / NAME).write_bytes(log_of(JOB))
+    threads: list[threading.Thread] = []
+    read = runners.result_in
+
+    def told(log: Path) -> JobResult:
+        threads.append(threading.current_thread())
+        return read(log)
+
+    monkeypatch.setattr(runners, "result_in", told)
+    for log in (NAME, str(tmp_path / "job" / NAME), f"/etc/{NAME}", f"../../{NAME}"):
+        answer = answered(done(log), tmp_path / "job")
+        assert answer.log == tmp_path / "job" / NAME
+        assert answer.result == result_of(JOB)
+    assert threading.main_thread() not in threads
+
+
+def plain(folder: Path, content: bytes) -> None:
+    (folder / NAME).write_bytes(content)
+
+
+def linked(folder: Path) -> None:
+    (folder.parent / "other").write_bytes(log_of(JOB))
+    (folder / NAME).symlink_to(folder.parent / "other")
+
+
+def named_twice(folder: Path) -> None:
+    (folder.parent / "other").write_bytes(log_of(JOB))
+    (folder / NAME).hardlink_to(folder.parent / "other")
+
+
+ODD = [
+    pytest.param(done(), lambda _: None, id="no log"),
+    pytest.param(done(), linked, id="a link"),
+    pytest.param(done(), named_twice, id="another file's second name"),
+    pytest.param(done(), lambda folder: os.mkfifo(folder / NAME), id="a pipe"),
+    pytest.param(done(), lambda folder: plain(folder, b""), id="an empty log"),
+    pytest.param(done(), lambda folder: plain(folder, b"PK, but no zip"), id="no zip"),
+    pytest.param(done(), lambda folder: plain(folder, log_of(JOB)[:-40]), id="a broken zip"),
+    pytest.param(done(), lambda folder: plain(folder, log_of(JOB, "other.json")), id="nothing of ours in it"),
+    pytest.param(done(".."), lambda folder: plain(folder, log_of(JOB)), id="a folder"),
+    pytest.param(done("/"), lambda folder: plain(folder, log_of(JOB)), id="a root"),
+    pytest.param(done(7), lambda folder: plain(folder, log_of(JOB)), id="a number for a log"),
+    pytest.param(done(seconds="long"), lambda folder: plain(folder, log_of(JOB)), id="no seconds"),
+    pytest.param({"done": {}}, lambda folder: plain(folder, log_of(JOB)), id="done, and nothing more"),
+    pytest.param({"done": []}, lambda _: None, id="done in another form"),
+    pytest.param({}, lambda _: None, id="neither done nor crashed"),
+    pytest.param({"crashed": True}, lambda _: None, id="crashed in another form"),
+    pytest.param({"crashed": {"bases": [], "why": ""}}, lambda _: None, id="crashed of nothing"),
+]
+
+
+@pytest.mark.fault("planted-link")
+@pytest.mark.parametrize(("said", "plant"), ODD)
+def test_an_answer_that_cannot_be_taken_fails_its_job_and_nothing_else(
+    said: object, plant: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """It is the user's code that speaks, in the end: whatever it says must not end the worker, nor lead root elsewhere."""
+    (tmp_path / "job").mkdir()
+    plant(tmp_path / "job")
+    with pytest.raises(JobCrashed, match="the runner's answer can't be taken") as caught:
+        answered(said, tmp_path / "job")
+    assert caught.value.kind == RESULT_UNUSABLE
+
+
+def test_a_crash_is_told_in_words_whatever_they_are_made_of(tmp_path: Path) -> None:
+    with pytest.raises(JobCrashed) as caught:
+        answered({"crashed": {"bases": [7], "why": None}}, tmp_path)
+    assert (caught.value.kind, caught.value.why) == ("7", "None")
+
+
+@pytest.mark.parametrize("said", [b"not JSON\n", b"[]\n", b"null\n", b"[" * 100_000 + b"\n", b"\xff\xfe\n"])
+@pytest.mark.fault("odd-answer")
+def test_a_process_that_does_not_speak_as_a_runner_is_given_up(said: bytes, tmp_path: Path) -> None:
+    with pytest.raises(RunnerDied, match="which is no message"):
+        answered(said, tmp_path)

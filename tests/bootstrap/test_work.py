@@ -241,16 +241,12 @@ def test_a_message_that_means_nothing_here_is_dropped_and_told(tmp_path: Path) -
 @pytest.mark.fault("given-back")
 def test_a_store_that_does_not_answer_gives_the_job_back_and_counts_no_attempt(tmp_path: Path) -> None:
     world = World(tmp_path, 1)
-    world.objects.refuse["put_new"] = refusal(Throttled, "SlowDown")
-
-    def mend(_: object) -> None:
-        if len(world.ran) == 2:
-            world.objects.refuse.clear()
-
-    world.said = _Hearing(mend)
+    world.objects.refuse["exists"] = refusal(Throttled, "SlowDown")
+    world.at(30, world.objects.refuse.clear)
     world.work()
     assert world.results() == world.jobs
-    assert [event.detail["failures"] for event in world.queues.events if event.kind == "job_started"] == [0, 0, 0]
+    assert len([line for line in world.said if line.startswith("a job is given back")]) == 3
+    assert [event.detail["failures"] for event in world.queues.events if event.kind == "job_started"] == [0]
     assert not [key for key in world.objects.held if key.startswith(LAYOUT.failures(EVAL))]
 
 
@@ -387,15 +383,3 @@ def test_a_held_worker_takes_nothing_does_not_idle_out_and_goes_on(tmp_path: Pat
     assert world.work() == ["idle"]
     assert seen == [(world.jobs[:2], 0)], "those in flight are done, and no other is handed out"
     assert world.results() == world.jobs
-
-
-class _Hearing(list[str]):
-    """A log that does something with each line."""
-
-    def __init__(self, then: object) -> None:
-        super().__init__()
-        self._then = then
-
-    def append(self, line: str) -> None:
-        super().append(line)
-        self._then(line)  # type: ignore[operator]

@@ -37,6 +37,7 @@ class Stuck:
         await asyncio.get_running_loop().create_future()
 
 
+@pytest.mark.fault("hang")
 def test_one_that_cannot_be_killed_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bootstrap.zygote.CLOSING_S", 0.01)
     monkeypatch.setattr("bootstrap.zygote.KILLED_S", 0.01)

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -170,14 +170,15 @@ class FakeObjects:
         return self.held[key]
 
     def exists(self, key: str) -> bool:
+        self._ask("exists")
         return key in self.held
 
-    def put(self, key: str, data: bytes | Path) -> None:
+    def put(self, key: str, data: bytes | BinaryIO) -> None:
         self._ask("put")
-        self.held[key] = data if isinstance(data, bytes) else data.read_bytes()
+        self.held[key] = data if isinstance(data, bytes) else data.read()
         self.journal.append(f"put {key}")
 
-    def put_new(self, key: str, data: bytes | Path) -> bool:
+    def put_new(self, key: str, data: bytes | BinaryIO) -> bool:
         self._ask("put_new")
         if key in self.held:
             return False

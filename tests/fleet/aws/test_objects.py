@@ -92,6 +92,15 @@ def test_of_many_at_once_exactly_one_is_first(bucket: Objects) -> None:
     assert bucket.get("k") == str(won.index(True)).encode()
 
 
+def test_an_open_file_is_put_from_its_start_at_each_try(bucket: Objects, tmp_path: Path) -> None:
+    with as_file(tmp_path, b"whole").open("rb") as file:
+        fail(bucket.aws.s3, "PutObject", "ConditionalRequestConflict", status=409, times=1)
+        file.seek(2)
+        assert bucket.put_new("new", file)
+        bucket.put("old", file)
+    assert bucket.get("new") == bucket.get("old") == b"whole"
+
+
 def test_a_put_that_races_is_tried_again(bucket: Objects, waits: list[float]) -> None:
     fail(bucket.aws.s3, "PutObject", "ConditionalRequestConflict", status=409, times=2)
     assert bucket.put_new("k", b"x")
