@@ -123,6 +123,10 @@ class WorkerTally:
     rate_limited: int = 0
     cost: float = 0.0
     """Dollars of the model calls of its finished jobs, where a table of prices came with the request."""
+    given_back: int = 0
+    """Jobs that were in flight when it ended, and went back to the queue."""
+    trouble: str = ""
+    """What its host or EC2 keeps it from; empty: nothing."""
     reason: str = ""
     """Why it ended, in a word (`WorkerEvent`); empty while it works, or where it had no last word."""
 
@@ -156,6 +160,13 @@ class RunTally:
             case "beat":
                 worker.slots = _count(event, "slots")
                 worker.running = _count(event, "running")
+            case "host":
+                worker.trouble = "" if event.detail.get("taking") else f"takes no jobs: {event.detail.get('why', '')}"
+            case "notice":
+                worker.trouble = f"EC2 announced: {event.detail.get('kind', '')} at {event.detail.get('at', '')}"
+            case "given_back":
+                jobs = event.detail.get("jobs")
+                worker.given_back += len(jobs) if isinstance(jobs, list) else 0
             case "ended":
                 worker.slots = worker.running = 0
                 worker.reason = str(event.detail.get("reason", ""))
@@ -208,6 +219,8 @@ class Progress:
     """Since the watch began."""
     model_cost: float = 0.0
     """Dollars of the model calls of finished jobs, where a table of prices came with the request."""
+    given_back: int = 0
+    """Jobs that went back to the queue as their instances ended."""
 
     @property
     def whole_cost(self) -> float | None:
@@ -237,6 +250,8 @@ class Progress:
             parts.append(f"{self.sample_errors} with errors")
         if self.rate_limited:
             parts.append(f"rate-limited {self.rate_limited} times")
+        if self.given_back:
+            parts.append(f"{self.given_back} jobs given back")
         parts.append("cost unknown" if self.cost is None else f"${self.cost:.2f}")
         if self.model_cost:
             parts.append(f"models ${self.model_cost:.2f}")
@@ -262,6 +277,7 @@ def snapshot(tally: RunTally, workers: Iterable[WorkerFacts], *, prices: Sequenc
         cost=_cost(facts, prices),
         seconds=seconds,
         model_cost=sum(worker.cost for worker in heard),
+        given_back=sum(worker.given_back for worker in heard),
     )
 
 
@@ -288,6 +304,6 @@ def _row(fact: WorkerFacts, said: WorkerTally) -> WorkerRow:
         errors=said.errors,
         slots=f"{said.running}/{said.slots}" if fact.phase is WorkerPhase.WORKING else "",
         minutes=round(fact.live_seconds / 60, 1),
-        why=fact.why if early else "",
+        why=fact.why if early else said.trouble if fact.phase.alive else "",
         run=fact.run_id,
     )

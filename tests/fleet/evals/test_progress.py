@@ -96,6 +96,34 @@ def test_the_table_says_why_a_worker_ended_before_its_work_was_done() -> None:
     assert [row.why for row in rows] == ["the state of a", "", "spot reclaim"]
 
 
+def test_the_table_says_what_keeps_a_worker_from_its_work_while_it_lives() -> None:
+    tally = a_tally()
+    for worker, kind, detail in (
+        ("a", "host", {"taking": False, "why": "1.0 GiB of 100.0 GiB free in /d"}),
+        ("b", "host", {"taking": False, "why": "it was so once"}),
+        ("b", "host", {"taking": True, "why": ""}),
+        ("c", "notice", {"kind": "rebalance", "at": "2026-01-01T00:00:00Z", "heeded": False}),
+        ("d", "host", {"taking": False, "why": "until its jobs were done"}),
+    ):
+        tally.hear(an_event(kind, worker=worker, detail=detail))
+    alive = [a_worker(worker, why="the state's message") for worker in "abc"]
+    rows = snapshot(tally, [*alive, a_worker("d", WorkerPhase.ENDED)], prices=(), seconds=60).workers
+    assert [row.why for row in rows] == [
+        "takes no jobs: 1.0 GiB of 100.0 GiB free in /d",
+        "",
+        "EC2 announced: rebalance at 2026-01-01T00:00:00Z",
+        "",
+    ]
+
+
+def test_jobs_that_went_back_to_the_queue_are_counted() -> None:
+    tally = a_tally()
+    for worker in "ab":
+        tally.hear(an_event("given_back", worker=worker, detail={"jobs": ["j0", "j1"]}))
+    line = snapshot(tally, [a_worker("a"), a_worker("b")], prices=(), seconds=60).line()
+    assert line == "0/20 samples, 2 of 2 instances up, 4 jobs given back, cost unknown"
+
+
 def test_a_snapshot_says_all_in_one_line() -> None:
     tally = a_tally(done=4, failed=1)
     tally.hear(an_event("job_done", eval_id="e", job="j0", detail={"samples": 2, "errors": 1}))
