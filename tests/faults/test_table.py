@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from tests.faults.recorder import Recorder
@@ -32,6 +37,23 @@ def test_each_fault_says_what_is_expected_and_no_test_of_it_failed(row: Fault) -
     assert row.event
     assert row.expectation
     assert "failed" not in row.result
+
+
+def whole_runs() -> Iterator[tuple[ast.FunctionDef, str]]:
+    """The tests of this folder that run an eval on the local cloud, each with its marks."""
+    for path in sorted(Path(__file__).parent.glob("test_*.py")):
+        body = ast.parse(path.read_text()).body
+        of_file = " ".join(ast.unparse(node) for node in body if ast.unparse(node).startswith("pytestmark = "))
+        for node in body if "mark.cloud" in of_file else ():
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                yield node, " ".join([of_file, *map(ast.unparse, node.decorator_list)])
+
+
+@pytest.mark.parametrize(("test", "marks"), list(whole_runs()), ids=lambda it: getattr(it, "name", ""))
+def test_each_whole_run_states_its_fault_and_counts_what_is_lost_and_left(test: ast.FunctionDef, marks: str) -> None:
+    assert re.match("Faults?: ", ast.get_docstring(test) or "")
+    assert "cloud" in [argument.arg for argument in test.args.args], "this fixture counts, after the test"
+    assert "mark.fault(" in marks
 
 
 PAGE_OF_TWO = """# A page
