@@ -32,8 +32,25 @@ Client = TypeVar("Client", bound="BaseClient")
 
 CONNECTIONS = 64
 """Connections a client keeps: above the threads of one worker, so that no thread waits for another's call."""
+PATIENCE_S = 60.0
+"""Seconds that AWS may take for one answer, as a rule."""
 PRICING_REGION = "us-east-1"
 """The Pricing API answers for all regions, from few of them; this one is among them."""
+
+
+def client_config(*, attempts: int | None = None, patience: float = PATIENCE_S) -> Config:
+    """How every client of ours asks. `patience`: seconds for each answer, and for a connection (10 at most).
+
+    Without `attempts`, botocore's default number holds, or the person's AWS_MAX_ATTEMPTS.
+    """
+    from botocore.config import Config
+
+    return Config(
+        retries={"mode": "standard"} if attempts is None else {"mode": "standard", "total_max_attempts": attempts},
+        max_pool_connections=CONNECTIONS,
+        connect_timeout=min(patience, 10),
+        read_timeout=patience,
+    )
 
 
 class Aws:
@@ -126,26 +143,16 @@ class Aws:
         with self._lock:
             return self._session is not None and isinstance(self._session.get_credentials(), RefreshableCredentials)
 
-    def _kept(self, name: str, make: Make[Client], *, attempts: int | None = None, patience: float = 60) -> Client:
-        """The client `name`, made by `make` once. `patience`: seconds to connect, and to wait for each answer.
-
-        Without `attempts`, botocore's default number holds, or the person's AWS_MAX_ATTEMPTS.
-        """
+    def _kept(
+        self, name: str, make: Make[Client], *, attempts: int | None = None, patience: float = PATIENCE_S
+    ) -> Client:
+        """The client `name`, made by `make` once, with `client_config`."""
         with self._lock:
             if name not in self._clients:
                 import boto3
-                from botocore.config import Config
 
                 self._session = self._session or boto3.Session(region_name=self.region)
-                config = Config(
-                    retries={"mode": "standard"}
-                    if attempts is None
-                    else {"mode": "standard", "total_max_attempts": attempts},
-                    max_pool_connections=CONNECTIONS,
-                    connect_timeout=min(patience, 10),
-                    read_timeout=patience,
-                )
-                self._clients[name] = client = make(self._session, config)
+                self._clients[name] = client = make(self._session, client_config(attempts=attempts, patience=patience))
                 if client.meta.service_model.resolved_protocol == "json":
                     client.meta.events.register("before-parse", refuse_what_is_no_json)
             return cast("Client", self._clients[name])

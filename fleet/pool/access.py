@@ -22,7 +22,7 @@ from botocore.credentials import (
 from botocore.session import Session as CoreSession
 from prefect_aws.credentials import AwsCredentials
 
-from fleet.aws.session import Aws
+from fleet.aws.session import Aws, client_config
 
 if TYPE_CHECKING:
     from botocore.credentials import Credentials
@@ -114,7 +114,7 @@ class _RoleProvider(CredentialProvider):
         wanted = {"RoleSessionName": SESSION_NAME, **block.assume_role_kwargs.get_params_override()}
         plain = block.model_copy(update={"assume_role_arn": None, "region_name": region})
         # As the block does it: its client parameters are for the services, an address of EC2 is none of STS.
-        sts = plain.get_boto3_session().client("sts")
+        sts = plain.get_boto3_session().client("sts", config=client_config())
         self._refresh = create_assume_role_refresher(sts, {**wanted, "RoleArn": block.assume_role_arn})
 
     def load(self) -> Credentials:

@@ -72,7 +72,7 @@ def look_at(run_ids: Sequence[UUID], *, now: datetime.datetime | None = None) ->
         return []
     moment = now or datetime.datetime.now(datetime.UTC)
     with get_client(sync_client=True) as client:
-        found = {run.id: run for run in _read(client, run_ids)}
+        found = {run.id: run for run in by_id(client, run_ids)}
     return [_facts(found[run_id], moment) if run_id in found else _deleted(run_id) for run_id in run_ids]
 
 
@@ -95,7 +95,8 @@ def run_tag(run: str) -> str:
     return f"run:{run}"
 
 
-def _read(client: SyncPrefectClient, run_ids: Sequence[UUID]) -> Iterable[FlowRun]:
+def by_id(client: SyncPrefectClient, run_ids: Sequence[UUID]) -> Iterable[FlowRun]:
+    """Those of these flow runs that the server knows."""
     for start in range(0, len(run_ids), PAGE):
         page = list(run_ids[start : start + PAGE])
         yield from client.read_flow_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=page)), limit=PAGE)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from uuid import UUID
 
-from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import (
     ArtifactFilter,
     ArtifactFilterFlowRunId,
@@ -16,7 +16,6 @@ from prefect.client.schemas.filters import (
     FlowFilterName,
     FlowRunFilter,
     FlowRunFilterExpectedStartTime,
-    FlowRunFilterId,
     FlowRunFilterState,
     FlowRunFilterStateType,
 )
@@ -46,7 +45,7 @@ class PrefectRuns:
         """Those of these flow runs that the server knows."""
         wanted = [found for text in ids if (found := as_uuid(text)) is not None]
         with get_client(sync_client=True) as client:
-            return {str(run.id): known(run) for run in _read(client, wanted)}
+            return {str(run.id): known(run) for run in workers_of.by_id(client, wanted)}
 
     def active(self) -> list[KnownRun]:
         """The runs of evals that have begun, or are due, and aren't over."""
@@ -154,12 +153,6 @@ class PrefectRuns:
 def _working(run: str) -> list[WorkerFacts]:
     """The workers of a run that aren't over."""
     return [fact for fact in workers_of.look_at(workers_of.of_run(run)) if not fact.over]
-
-
-def _read(client: SyncPrefectClient, ids: Sequence[UUID]) -> Iterable[FlowRun]:
-    for start in range(0, len(ids), PAGE):
-        wanted = FlowRunFilter(id=FlowRunFilterId(any_=list(ids[start : start + PAGE])))
-        yield from client.read_flow_runs(flow_run_filter=wanted, limit=PAGE)
 
 
 def _region(run: FlowRun) -> str:

@@ -9,7 +9,8 @@ import pytest
 from prefect_aws.credentials import AwsCredentials
 from pydantic import SecretStr
 
-from fleet.aws.session import Aws
+from fleet.aws.session import PATIENCE_S, Aws
+from fleet.pool import access as access_module
 from fleet.pool.access import Access, is_empty
 
 
@@ -41,6 +42,17 @@ def test_a_blocks_keys_and_client_parameters_are_used(aws: Aws) -> None:
     assert client.meta.config.user_agent_extra == "ours"
     assert client.meta.config.retries["total_max_attempts"] == 1  # what a launch needs counts more
     assert client._request_signer._credentials.access_key == "AKIA1"
+
+
+def test_the_role_is_asked_for_with_the_patience_of_every_client(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    """botocore's own bounds are a minute for each connection, five times over, before the first instance is asked for."""
+    asked: list[Any] = []
+    monkeypatch.setattr(access_module, "create_assume_role_refresher", lambda client, _: asked.append(client))
+    block = AwsCredentials(assume_role_arn="arn:aws:iam::123456789012:role/pool-worker")
+    other = Access().of(block, "us-east-1").sts
+    configs: list[Any] = [asked[0].meta.config, other.meta.config]
+    for config in configs:
+        assert (config.connect_timeout, config.read_timeout, config.retries["mode"]) == (10, PATIENCE_S, "standard")
 
 
 def test_the_credentials_of_a_role_are_renewed_before_they_run_out(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
