@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from uuid import UUID
 
+import httpx
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import (
     ArtifactFilter,
@@ -105,15 +106,20 @@ class PrefectRuns:
         """The names of its blocks of the type with this slug."""
         found: list[str] = []
         read = 0
-        # The type isn't there before its first block.
-        with get_client(sync_client=True) as client, suppress(ObjectNotFound):
+        with get_client(sync_client=True) as client:
             while True:
-                page = client.read_block_documents_by_type(slug, limit=PAGE, offset=read, include_secrets=False)
+                try:
+                    page = client.read_block_documents_by_type(slug, limit=PAGE, offset=read, include_secrets=False)
+                except httpx.HTTPStatusError as error:
+                    if (
+                        error.response.status_code == httpx.codes.NOT_FOUND
+                    ):  # the type isn't there before its first block
+                        return []
+                    raise
                 read += len(page)
-                found += [block.name for block in page if block.name and not block.is_anonymous]
+                found += [block.name for block in page if block.name]
                 if len(page) < PAGE:
-                    break
-        return sorted(found)
+                    return sorted(found)
 
     def regions(self, *, since: datetime) -> frozenset[str]:
         """The regions that runs of evals have named for their fleets since then."""
