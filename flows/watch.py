@@ -12,6 +12,7 @@ from uuid import UUID
 
 import httpx
 from prefect import get_run_logger
+from prefect.exceptions import ObjectNotFound
 
 from fleet.aws.failures import AwsRefused, CredentialsBad, Denied
 from fleet.aws.prices import Price
@@ -24,9 +25,10 @@ from fleet.evals.preparation import FailureRecords, stored_results
 from fleet.evals.progress import Progress, RunTally, WorkerFacts, WorkerPhase, snapshot
 from fleet.evals.result_checks import ResultChecks
 from fleet.evals.site import Site
-from fleet.evals.steps import KEPT, Finished, Limits, Spent, Step, Stop, next_step
+from fleet.evals.steps import KEPT, Finished, Limits, Spent, Step, Stop, next_step, not_launched
 from fleet.pool import runs as workers_of
 from fleet.pool.clean_up import is_silence
+from fleet.pool.hold_up import hold_up
 from fleet.wire import DocumentRefused
 
 LOOK_S = 1
@@ -153,6 +155,9 @@ class Watch:
             # Events are hints: what ends a run is read from S3 itself.
             self._list()
             step = self._step()
+        if isinstance(step, Stop) and step.unlaunched:
+            with suppress(httpx.HTTPError, ObjectNotFound):  # the run ends in any case, if with a question for a person
+                step = Stop(why=not_launched(hold_up(UUID(step.unlaunched))))
         return step
 
     def _step(self) -> Step:

@@ -36,6 +36,8 @@ class Stop:
     """End the run now, keeping what there is."""
 
     why: str
+    unlaunched: str = ""
+    """A worker's flow run, where the reason is that nobody launches what was asked for: Prefect may know why (`not_launched`)."""
 
 
 Step = GoOn | TopUp | Finished | Stop
@@ -113,15 +115,18 @@ def next_step(
         return TopUp(count=1)
     hoped_for = [fact for fact in facts if fact.phase.alive]
     if hoped_for and all(fact.phase is WorkerPhase.LAUNCHING and fact.age_seconds > LAUNCH_S for fact in hoped_for):
-        return Stop(
-            why=f"no instance was launched within {LAUNCH_S / 60:g} minutes: is a worker of the pool running, and not paused? "
-            + KEPT
-        )
+        return Stop(why=not_launched(), unlaunched=hoped_for[0].run_id)
     if not alive:
         # The latest first among equals: why there is no instance in place of those that were lost.
         reasons = _most_common(fact.why for fact in reversed(facts) if fact.why) or "no reason given"
         return Stop(why=f"no instance is left for {open_jobs} open jobs: {reasons}. {KEPT}")
     return GoOn()
+
+
+def not_launched(cause: str = "") -> str:
+    """Why a run ends for which nobody launches an instance. `cause`: what is known to keep them from it."""
+    asked = "is a worker of the pool running, and not paused?"
+    return f"no instance was launched within {LAUNCH_S / 60:g} minutes: {f'{cause}.' if cause else asked} {KEPT}"
 
 
 def _hopeless(tally: RunTally) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, cast
+from uuid import UUID, uuid4
 
 import httpx
 import pytest
@@ -15,7 +16,7 @@ from fleet.evals.documents import WorkerEvent
 from fleet.evals.layout import Layout
 from fleet.evals.listener import Nobody, listener
 from fleet.evals.progress import EvalTally, RunTally, WorkerFacts, WorkerPhase
-from fleet.evals.steps import Finished, GoOn, Limits, Step, Stop, TopUp
+from fleet.evals.steps import LAUNCH_S, Finished, GoOn, Limits, Step, Stop, TopUp
 from flows import watch as watch_module
 from flows.watch import (
     EVENTS_A_LOOK,
@@ -335,6 +336,37 @@ def test_a_job_that_sqs_put_aside_ends_the_run_instead_of_keeping_it_open(
     with disable_run_logger():
         assert watch.look()[1] == Finished()
     assert watch.tally.evals["e"].failed == {"j": "DeadLetter: so it is"}
+
+
+@pytest.mark.fault("no-workers")
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("the work pool ec2 is paused", "the work pool ec2 is paused. Results are kept"),
+        ("", "is a worker of the pool running, and not paused? Results are kept"),
+        (httpx.ConnectError("no"), "is a worker of the pool running, and not paused? Results are kept"),
+    ],
+    ids=["Prefect knows why", "it shows nothing", "it doesn't answer"],
+)
+def test_where_nobody_launches_prefect_is_asked_why(
+    answer: str | Exception, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, clock = uuid4(), Clock()
+    waiting = WorkerFacts(
+        str(run), "w", WorkerPhase.LAUNCHING, instance=None, why="", live_seconds=0, age_seconds=LAUNCH_S + 1
+    )
+
+    def hold_up(asked: UUID) -> str:
+        assert asked == run
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(watch_module, "hold_up", hold_up)
+    monkeypatch.setattr("fleet.pool.runs.look_at", lambda _: [waiting])
+    step = a_watch(FakeSite([]), clock=clock).look()[1]
+    assert isinstance(step, Stop)
+    assert step.why.startswith(f"no instance was launched within 15 minutes: {said}")
 
 
 @pytest.mark.fault("result-damaged")

@@ -37,7 +37,10 @@ ROWS: list[tuple[str, RunTally, list[WorkerFacts], int, Step]] = [
         a_tally(),
         [a_worker("a", WorkerPhase.LAUNCHING, age_seconds=901), LOST],
         0,
-        Stop("no instance was launched within 15 minutes: is a worker of the pool running, and not paused? " + KEPT),
+        Stop(
+            "no instance was launched within 15 minutes: is a worker of the pool running, and not paused? " + KEPT,
+            unlaunched="a",
+        ),
     ),
     (
         "one of two is not launched",
