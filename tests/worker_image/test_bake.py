@@ -143,6 +143,17 @@ def test_the_addresses_and_limits_are_those_that_the_host_checks_name() -> None:
     assert f"fs.inotify.max_user_instances = {INOTIFY_INSTANCES}\n" in (BAKE / "files/sysctl.conf").read_text()
 
 
+def test_every_file_is_installed_by_a_step() -> None:
+    steps = "".join(step.read_text() for step in (BAKE / "steps").iterdir())
+    assert [file.name for file in (BAKE / "files").iterdir() if file.name not in steps] == []
+
+
+def test_an_out_of_memory_kill_ends_one_process_and_not_the_worker() -> None:
+    lines = (BAKE / "files/survive-oom.conf").read_text().splitlines()
+    assert [line for line in lines if not line.startswith("#")] == ["[Service]", "OOMPolicy=continue"]
+    assert "/etc/systemd/system/cloud-final.service.d/" in (BAKE / "steps/50-host.sh").read_text()
+
+
 def test_the_images_lock_is_the_projects_without_what_only_developers_need() -> None:
     project, image = dict(PIN.findall((ROOT / "requirements.lock").read_text())), PIN.findall(LOCK.read_text())
     assert [pin for pin in image if pin not in PIN.findall((ROOT / "requirements.lock").read_text())] == []

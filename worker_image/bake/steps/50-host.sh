@@ -20,3 +20,6 @@ for unit in inspect-fleet-guard.service inspect-fleet-guard.timer; do
     install -D -m 0644 "$FLEET_BUNDLE/files/$unit" "$FLEET_ROOT/etc/systemd/system/$unit"
 done
 systemctl enable inspect-fleet-guard.timer # from the next boot on: this one is the build
+
+install -D -m 0644 "$FLEET_BUNDLE/files/survive-oom.conf" \
+    "$FLEET_ROOT/etc/systemd/system/cloud-final.service.d/90-inspect-fleet.conf"
