@@ -111,11 +111,9 @@ class PrefectRuns:
                 try:
                     page = client.read_block_documents_by_type(slug, limit=PAGE, offset=read, include_secrets=False)
                 except httpx.HTTPStatusError as error:
-                    if (
-                        error.response.status_code == httpx.codes.NOT_FOUND
-                    ):  # the type isn't there before its first block
-                        return []
-                    raise
+                    if error.response.status_code != httpx.codes.NOT_FOUND:
+                        raise
+                    return []  # the type isn't there before its first block
                 read += len(page)
                 found += [block.name for block in page if block.name]
                 if len(page) < PAGE:
