@@ -128,7 +128,7 @@ ROWS = [
     Row("an answer to the tagging is lost", lambda: FakeEc2(tag_answers=[LOST]), [(SPOT, 3)]),
     Row(
         "tagging is denied at first, since the instance's own tags aren't seen yet",
-        lambda: FakeEc2(tag_answers=[BAD] * 6),
+        lambda: FakeEc2(tag_answers=[BAD] * 3),
         [(SPOT, 3)],
     ),
     Row("one can't be tagged: another is launched for it", lambda: FakeEc2(untaggable=1), [(SPOT, 3), (SPOT, 1)]),
