@@ -18,10 +18,13 @@ import httpx
 
 from fleet.local import cloud, preset, state
 from fleet.local.cloud import LocalCloud
+from fleet.local.ending import host_folder
 from fleet.local.processes import Finder, read_records
 from fleet.processes import Process
 
 Answer = TypeVar("Answer")
+ENDING_S = 10.0
+"""Seconds after its end in which an instance's last processes may go."""
 EXAMPLES = Path(__file__).parents[1] / "examples"
 ELEMENTS = ("fleet_examples/elements", "--model", "scripted/chemist", "--source", str(EXAMPLES))
 
@@ -160,7 +163,7 @@ class CloudUnderTest:
             *queues,
             *[parameter["Name"] for parameter in parameters],
             *[key for key in self.keys() if key.endswith("/lock.json")],
-            *[f"process {process.pid}" for process in self.processes()],
+            *[f"process {process.pid}" for process in self._lingering()],
         ]
 
     def keys(self, prefix: str = "") -> list[str]:
@@ -170,8 +173,15 @@ class CloudUnderTest:
 
     def processes(self) -> set[Process]:
         """Every process of its instances."""
-        folder = state.cloud_folder(self.local.name)
-        return Finder(f"{folder.resolve()}:i-", read_records(folder)).find()
+        folder = host_folder(state.cloud_folder(self.local.name)).resolve()
+        return Finder(f"{folder}:i-", read_records(folder)).find()
+
+    def _lingering(self) -> set[Process]:
+        """Processes of instances; where no instance lives any more, those that don't end."""
+        end = time.monotonic() + ENDING_S
+        while (found := self.processes()) and not self.living_instances() and time.monotonic() < end:
+            time.sleep(0.2)
+        return found
 
 
 def finish(process: subprocess.Popen[str], *, seconds: float = 240) -> Finished:

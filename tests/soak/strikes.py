@@ -15,7 +15,6 @@ from fleet.evals.layout import Layout
 from fleet.evals.preparation import queue_name
 from fleet.local import state
 from fleet.local.faults import FaultKit
-from fleet.local.processes import Finder, read_records
 from tests.cloud import CloudUnderTest
 from tests.soak.schedule import Kind, Strike, chosen
 
@@ -79,7 +78,7 @@ class Target:
 
     def processes(self, *words: str) -> list[int]:
         """Processes of this cloud's instances whose command line has these words."""
-        found = Finder(f"{self.folder.resolve()}:", read_records(self.folder)).find()
+        found = self.cloud.processes()
         return sorted(one.pid for one in found if all(word in _command_line(one.pid) for word in words))
 
     @property
