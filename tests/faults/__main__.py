@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.faults.recorder import Outcome, Recorder
-from tests.faults.table import PAGE, Fault, brought_up_to_date, faults, held
+from tests.faults.table import PAGE, ROOT, Fault, brought_up_to_date, faults, held
 
 WHOLE = "(cloud or docker or browser)"
 CUT_SHORT = {pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR}
@@ -26,9 +26,11 @@ def main() -> int:
     codes = []
     if not asked.list:
         chosen = " or ".join(f"fault:{key}" for key in asked.fault)
+        by_key = held()
+        files = sorted({name for key in asked.fault or by_key for name in by_key.get(key, [])})
         for which in (f"fault and not {WHOLE}", f"fault and {WHOLE}"):
             words = ["-m", which, "-k", chosen, "-n", str(asked.jobs), "--dist", "worksteal"]
-            codes.append(pytest.main(words, plugins=[recorder]))
+            codes.append(pytest.main([*words, *(str(ROOT / name) for name in files)], plugins=[recorder]))
     outcomes = recorder.outcomes([] if asked.list else asked.fault or [fault.key for fault in listed])
     show(listed, outcomes)
     if recorder.unread or not CUT_SHORT.isdisjoint(codes):
