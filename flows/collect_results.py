@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -18,11 +18,13 @@ from bootstrap.environment import build
 from bootstrap.install import fetch_artifact
 from bootstrap.recompute import Recompute, remedy
 from bootstrap.setting_values import values_in_place
+from fleet.aws.failures import AwsRefused
 from fleet.cache import cache_folder
 from fleet.errors import FleetError
 from fleet.evals.collection import fetched
 from fleet.evals.delivery import deliver
 from fleet.evals.documents import EvalId, EvalManifest
+from fleet.evals.durations import note_durations
 from fleet.evals.merge import merge
 from fleet.evals.preparation import failed_jobs, finished_jobs, set_aside
 from fleet.evals.progress import tally_of
@@ -127,6 +129,7 @@ def merge_eval(site: Site, eval_id: EvalId, log_dir: str | None) -> EvalReport:
         stored = site.layout.merged(eval_id, manifest.log_name)
         site.objects.put(stored, merged)
         log, undelivered = delivered(merged, log_dir, site.objects.uri(stored))
+    remember(site, manifest, report.seconds)
     get_run_logger().info(
         "%s: %s, %d of %d samples, in %s", eval_id, report.status, report.samples, report.planned, log
     )
@@ -144,6 +147,14 @@ def merge_eval(site: Site, eval_id: EvalId, log_dir: str | None) -> EvalReport:
         why="; ".join(part for part in (report.error, unmeasured, undelivered) if part),
         metrics=metrics_of(report.results),
     )
+
+
+def remember(site: Site, manifest: EvalManifest, seconds: Mapping[str, Sequence[float]]) -> None:
+    """Keep what samples took, for the next run of the task; one without it is only planned worse."""
+    try:
+        note_durations(site, manifest, seconds)
+    except AwsRefused as refusal:
+        get_run_logger().warning("What samples took is not kept: %s", refusal)
 
 
 def lacked_by_hand(manifest: EvalManifest) -> str:

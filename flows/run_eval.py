@@ -29,6 +29,7 @@ from fleet.aws.prices import hourly_prices
 from fleet.evals.cost import Estimate, check_limit, estimate, fleet_slots, workers_for
 from fleet.evals.delivery import check_log_dir
 from fleet.evals.documents import WorkerOrder
+from fleet.evals.durations import expected_jobs, expected_of
 from fleet.evals.last import note_as_last, why_new
 from fleet.evals.listener import listener
 from fleet.evals.lock import EvalLock, LockProcess
@@ -272,7 +273,8 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
         made=created.queues.append,
     )
     created.intake = queues.work
-    sent = send_jobs(site, queues.work, tally.evals.values())
+    expected = {one.eval_id: expected_jobs(one, expected_of(site, one)) for one in manifests}
+    sent = send_jobs(site, queues.work, tally.evals.values(), expected)
     get_run_logger().info("%d jobs to run, %d done before", sent, sum(len(one.done) for one in tally.evals.values()))
     setup, rates = (site.objects.put_artifact(site.layout, it) if it else None for it in (run.setup, run.plan.rates))
     order = run.order(

@@ -49,13 +49,13 @@ class LastEval(Wire):
 def note_as_last(site: Site, manifest: EvalManifest, at: str) -> None:
     """Write down that this eval is the last of its task and model. `at`: ISO 8601."""
     last = LastEval(eval_id=manifest.eval_id, identity=manifest.identity, at=at)
-    site.objects.put(site.layout.last(_name(manifest)), last.write().encode())
+    site.objects.put(site.layout.last(name_of(manifest)), last.write().encode())
 
 
 def why_new(site: Site, manifest: EvalManifest) -> str:
     """Why an eval that never ran isn't the one that ran last for its task and model, in a line; empty: there is none."""
     with suppress(ObjectAbsent, DocumentRefused):
-        last = LastEval.read(site.objects.get(site.layout.last(_name(manifest))))
+        last = LastEval.read(site.objects.get(site.layout.last(name_of(manifest))))
         parts = [NAMES.get(part, part) for part in changed(last.identity, manifest.identity)]
         if parts == ["new_fleet"]:
             return f"{manifest.eval_id} starts over: it is {last.eval_id} of {last.at} but for new_fleet"
@@ -63,6 +63,7 @@ def why_new(site: Site, manifest: EvalManifest) -> str:
     return ""
 
 
-def _name(manifest: EvalManifest) -> str:
+def name_of(manifest: EvalManifest) -> str:
+    """The name that a task with a model has among what is kept from run to run."""
     names = json.dumps([manifest.task.name, manifest.model.name])
     return f"{slug(manifest.task.name)}-{hashlib.sha256(names.encode()).hexdigest()[:16]}"

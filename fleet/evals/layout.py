@@ -37,6 +37,10 @@ class Layout:
         """Which eval of a task and a model ran last."""
         return f"{self.prefix}/last/{name}.json"
 
+    def durations(self, name: str) -> str:
+        """What the samples of a task with a model took in earlier runs."""
+        return f"{self.prefix}/durations/{name}.json"
+
     def results(self, eval_id: EvalId) -> str:
         """The folder of result objects, with a slash at its end: a prefix to list."""
         return f"{self.eval(eval_id)}/jobs/"

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -80,6 +80,8 @@ class MergeReport:
     """Inspect's `EvalResults` as JSON; None where no sample came through."""
     stats: dict[str, Any]
     """Inspect's `EvalStats` as JSON."""
+    seconds: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """What samples took by Inspect's own clock, by the texts of their ids: an epoch each that came through without an error."""
 
 
 def merge(
@@ -134,6 +136,7 @@ class _Merge:
         self._times: list[datetime] = []
         self._whole: dict[str, Any] | None = None
         self._summaries: dict[Place, tuple[int, int]] = {}
+        self._seconds: dict[str, list[float]] = {}
 
     def __enter__(self) -> _Merge:
         self._log = EvalFileWriter(self.path)
@@ -173,8 +176,11 @@ class _Merge:
         for record in fresh:
             place = self.placed[pair_of(record)] = self._place(record)
             self._log.copy(log.file, sample_member(record.id, record.epoch))
-            self._spool(place, log.summaries[pair_of(record)])
+            summary = log.summaries[pair_of(record)]
+            self._spool(place, summary)
             self._note(place, record)
+            if record.error is None and (took := summary.get("total_time")):
+                self._seconds.setdefault(str(record.id), []).append(took)
         self._times += [datetime.fromisoformat(at) for at in (log.result.started_at, log.result.completed_at) if at]
         usage = {
             "job": self._numbers[job],
@@ -247,6 +253,7 @@ class _Merge:
             unusable=tuple(self._unusable.values()),
             results=header.get("results"),
             stats=header.get("stats", {}),
+            seconds=self._seconds,
         )
 
     def _planned(self) -> int:

@@ -6,7 +6,6 @@ Made in this order, so that whatever is killed in between leaves nothing a worke
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from fleet.evals.dead_letters import MOST_TAKEN
 from fleet.evals.documents import EvalId, EvalManifest, JobFailure, JobId, JobMessage
 from fleet.evals.progress import EvalTally, tally_of
 from fleet.evals.site import Site
+from fleet.evals.sizing import Expected, sending_order
 
 RUN_TAG = "inspect-fleet:run"
 """Tag of everything a run creates: the flow run id of its `run_eval`."""
@@ -148,9 +148,8 @@ def create_queues(
     return RunQueues(work=create("work", lease_seconds, dead), events=create("events", 30), dead=dead)
 
 
-def send_jobs(site: Site, queue: str, tallies: Iterable[EvalTally]) -> int:
-    """A message for each open job, evals taking turns so that none waits for another to end; answers how many."""
-    lanes = [[JobMessage(eval_id=tally.eval_id, job=job).write() for job in tally.open_jobs] for tally in tallies]
-    bodies = [body for turn in itertools.zip_longest(*lanes) for body in turn if body is not None]
-    site.queues.send(queue, bodies)
-    return len(bodies)
+def send_jobs(site: Site, queue: str, tallies: Iterable[EvalTally], expected: Expected) -> int:
+    """A message for each open job, in the order that their expected durations ask for; answers how many."""
+    order = sending_order({tally.eval_id: tally.open_jobs for tally in tallies}, expected)
+    site.queues.send(queue, [JobMessage(eval_id=eval_id, job=job).write() for eval_id, job in order])
+    return len(order)

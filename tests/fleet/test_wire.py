@@ -18,6 +18,7 @@ from fleet.evals.documents import (
     WorkerEvent,
     WorkerOrder,
 )
+from fleet.evals.durations import DurationHistory
 from fleet.evals.last import LastEval
 from fleet.evals.lock import LockDocument
 from fleet.evals.report import RunReport
@@ -100,6 +101,7 @@ GOLDEN = {
         2: {"version", "eval_id", "job", "attempt", "final", "kind", "why", "instance", "at", "worker", "log"},
     },
     LastEval: {1: {"version", "eval_id", "identity", "at"}},
+    DurationHistory: {1: {"version", "seconds", "slots"}},
     LockDocument: {
         1: {"version", "run", "owner", "since", "expires"},
         2: {"version", "run", "owner", "since", "expires", "process", "earlier"},

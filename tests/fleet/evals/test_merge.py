@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -53,6 +54,16 @@ def differences(plain: Path, merged: Path, **options: Any) -> list[str]:
     return [str(difference) for difference in compare(plain, merged, **options).differences]
 
 
+def taken(log: Path) -> dict[str, Any]:
+    """How many epochs of each sample there are that took a time without an error: other runs take other times."""
+    samples = [
+        one
+        for one in read_eval_log_samples(str(log), all_samples_required=False)
+        if one.error is None and one.total_time
+    ]
+    return {str(one.id): [ANY] * sum(other.id == one.id for other in samples) for one in samples}
+
+
 @pytest.mark.parametrize("make", tasks.SPLITTABLE, ids=lambda make: make.__name__)
 def test_a_merged_log_equals_a_plain_one(make: Callable[[], Task], tmp_path: Path) -> None:
     """Jobs of uneven size, arriving last first, each a run of its own."""
@@ -67,6 +78,7 @@ def test_a_merged_log_equals_a_plain_one(make: Callable[[], Task], tmp_path: Pat
     unequal = TRACEBACK if make is tasks.broken_metric else None
     assert differences(plain, tmp_path / "merged.eval", unequal=unequal) == []
     assert (report.samples, report.planned, report.absent, report.unusable) == (len(pairs), len(pairs), (), ())
+    assert report.seconds == taken(plain)
 
 
 @pytest.fixture(scope="module")
