@@ -27,7 +27,7 @@ demo: $(READY) ## Run the example eval on a local cloud of two instances
 
 test: $(READY) ## All tests: fast ones first, then whole runs on the local cloud
 	$(PYTEST) -m "not cloud and not docker and not browser"
-	$(PYTEST) -m "cloud or docker or browser"
+	$(PYTEST) -m "(cloud or docker or browser) and not exhaustive"
 
 test-fast: $(READY) ## Tests that start no Prefect server and no local cloud
 	$(PYTEST) -m "not cloud and not docker and not browser"
