@@ -43,7 +43,7 @@ class Outcome:
         if not whole:
             return text
         lost, left = sum(one.lost or 0 for one in whole), sum(one.left or 0 for one in whole)
-        return f"{text}; {len(whole)} of them whole runs: {lost} lost, {left} left"
+        return f"{text}; whole runs: {len(whole)}, with {lost} lost and {left} left"
 
 
 @dataclass(slots=True)
