@@ -133,6 +133,7 @@ def test_the_same_request_finishes_what_a_killed_controller_began(
     expect_nothing_left(cloud, before)
 
 
+@pytest.mark.long
 def test_a_request_whose_controller_is_killed_again_and_again_is_finished_at_last(
     cloud: CloudUnderTest, start: Start
 ) -> None:

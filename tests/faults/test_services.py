@@ -109,6 +109,7 @@ def stay_away(cloud: CloudUnderTest, silenced: list[ProcessRef], seconds: float)
     silenced.clear()
 
 
+@pytest.mark.long
 @pytest.mark.fault("pool-worker-dies")
 @pytest.mark.fault("no-answer")
 def test_a_run_outlives_its_pool_worker_and_a_silent_prefect_server(
