@@ -28,7 +28,11 @@ class Ec2Config(BaseModel):
     region: str = Field(default="us-east-1", description="AWS region of the fleet.")
     max_workers: int = Field(default=24, ge=1, description="Most instances at a time.")
     concurrency_per_worker: int = Field(
-        default=32, ge=1, description="Most jobs at a time on one instance; starts at 10 and follows the rate limits."
+        default=32,
+        ge=1,
+        description=(
+            "Most jobs at a time on one instance; starts at 10, or where the last run had settled, and follows the rate limits."
+        ),
     )
     estimate: bool = Field(default=False, description="Say what the run would cost, and end there.")
     auto_confirm: bool = Field(default=False, description="Launch without waiting for a person to approve.")
@@ -58,7 +62,9 @@ class Ec2Config(BaseModel):
         le=LONGEST_LEASE,
         description="Seconds after which a silent instance's jobs go to another one.",
     )
-    idle_seconds: int = Field(default=60, ge=1, description="Seconds without a job after which an instance ends.")
+    idle_seconds: int = Field(
+        default=60, ge=1, description="Seconds without a job after which an instance ends; sooner if none is left."
+    )
     boot_seconds: int = Field(
         default=900, ge=10, description="Seconds an instance may take from launch to its first step."
     )

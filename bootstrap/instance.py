@@ -343,4 +343,10 @@ class Instance:
         except AwsRefused as refusal:  # only a start value is lost; the work itself finds out what is wrong
             self.say(f"how many jobs wait is not known: {refusal}")
         cpus = len(os.sched_getaffinity(0))
-        return first_slots(self.order.concurrency, cpus=cpus, jobs=jobs, fleet_size=self.order.fleet_size)
+        return first_slots(
+            self.order.concurrency,
+            cpus=cpus,
+            jobs=jobs,
+            fleet_size=self.order.fleet_size,
+            settled=self.order.first_slots,
+        )

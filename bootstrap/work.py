@@ -1,10 +1,10 @@
 """The worker's loop: as many jobs at a time as there are slots, until nothing is left to do or someone says stop.
 
 It takes messages only for slots that are free, so that no job waits here while another instance is idle. It ends when no
-job came for a while, when its queue is gone (the run is over), or when it is told to stop; then every job in flight is
-released at once, before anything else is tidied up. What watches over the host beside it may hold its intake (`hold`), or
-have it `leave`: then each job in flight ends here or is released, as the watch decides. A job that ended for the host's sake
-holds the intake too.
+job is left for it (or none came for a while), when its queue is gone (the run is over), or when it is told to stop; then every
+job in flight is released at once, before anything else is tidied up. What watches over the host beside it may hold its intake
+(`hold`), or have it `leave`: then each job in flight ends here or is released, as the watch decides. A job that ended for the
+host's sake holds the intake too.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from anyio.abc import TaskGroup
 from pydantic import JsonValue
 
 from bootstrap.delivery import Delivered, Deliveries
-from bootstrap.slots import Slots
+from bootstrap.slots import DOUBLE_EVERY, Slots
 from fleet.aws.failures import AwsRefused, CredentialsBad, Denied
-from fleet.aws.queues import BATCH, Message, QueueGone
+from fleet.aws.queues import BATCH, Depth, Message, QueueGone
 from fleet.evals.documents import EvalId, JobMessage
 from fleet.wire import DocumentRefused
 
@@ -32,6 +32,8 @@ TELL_SECONDS = 30.0
 """Between two lines that say how far the work is: a line a job would be thousands."""
 REFUSED_SECONDS = 5.0
 """Before the queue is asked again after it didn't answer."""
+QUIET_SECONDS = 10.0
+"""Without a job before the queue is asked whether any can come: by then some long polls found none on any of SQS's servers."""
 LEAVE_LOOK_SECONDS = 1.0
 """Between two looks at whether the time to leave has come, which may be brought forward."""
 
@@ -46,6 +48,10 @@ class ReceivesMessages(Protocol):
 
     def receive(self, url: str, *, most: int = 10, wait: int = 20) -> list[Message]:
         """Up to `most` messages, waiting up to `wait` seconds for the first."""
+        ...
+
+    def depth(self, url: str) -> Depth:
+        """How many messages there are, about."""
         ...
 
 
@@ -72,6 +78,7 @@ class Work:
     receiver: ReceivesMessages
     slots: Slots
     idle_seconds: float
+    """Without a job after which it ends whatever the queue says."""
     stop: anyio.Event
     """Set: stop now."""
     say: Callable[[str], None]
@@ -104,6 +111,7 @@ class Work:
         try:
             async with anyio.create_task_group() as around:
                 around.start_soon(self._beat)
+                around.start_soon(self._grow)
                 for watch in self.beside:
                     around.start_soon(watch, self)
                 async with anyio.create_task_group() as jobs:
@@ -179,9 +187,27 @@ class Work:
                 self._flights.append(flight)
                 self._idle_from = max(self._idle_from, clock.now())
                 jobs.start_soon(self._do, flight)
-            if not self.held and not self.running and clock.now() - self._idle_from >= self.idle_seconds:
+            if await self._nothing_is_left():
                 return "idle"
         return self.leaving or "stopped"
+
+    async def _nothing_is_left(self) -> bool:
+        """Whether it is idle and no job can be expected: none came for `idle_seconds`, or none waits in the queue.
+
+        Jobs that others hold don't count. Each of those is somebody's who takes it up again, or whom the controller replaces when
+        they are lost (`fleet.evals.steps`); to stay for that would cost every instance of every run its last minute.
+        """
+        clock = self.deliveries.clockwork
+        idle = clock.now() - self._idle_from
+        if self.held or self.running or idle < min(QUIET_SECONDS, self.idle_seconds):
+            return False
+        if idle >= self.idle_seconds:
+            return True
+        try:
+            depth = await clock.in_thread(self.receiver.depth, self.deliveries.queue)
+        except AwsRefused:  # the next poll finds out what it is
+            return False
+        return not self.running and not depth.waiting and not depth.delayed
 
     def _receive(self, most: int) -> list[Message]:
         return self.receiver.receive(self.deliveries.queue, most=most, wait=POLL_SECONDS)
@@ -225,6 +251,14 @@ class Work:
             await self.deliveries.reports.send("rate_limited", times=delivered.rate_limited, slots=self.slots.now)
         elif delivered.outcome == "done":
             self._take_slots(self.slots.after_clean_job())
+
+    async def _grow(self) -> None:
+        """Let the slots follow time, while nothing has said how many are right."""
+        while not self.slots.level_known:
+            await self.deliveries.clockwork.sleep(DOUBLE_EVERY)
+            if not self.held and not self.leaving and self.running >= self.slots.now < self.slots.most:
+                self._take_slots(self.slots.after_full_use())
+                self._freed.set()
 
     def _take_slots(self, slots: Slots) -> None:
         self.slots = slots

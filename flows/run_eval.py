@@ -133,6 +133,7 @@ def whole_run(request: EvalRequest, config: Ec2Config, account: str, worker_secr
                 follow(run, order, image, watch)
                 run.dismiss()
                 stage("Collecting results")
+                run.remember()
                 with having(secrets):
                     evals = patiently(lambda: collect_results(run.eval_ids, request.log_dir, config.region, account))
         except CancelledByPerson as cancelled:
@@ -273,7 +274,8 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
         made=created.queues.append,
     )
     created.intake = queues.work
-    expected = {one.eval_id: expected_jobs(one, expected_of(site, one)) for one in manifests}
+    history = {one.eval_id: expected_of(site, one) for one in manifests}
+    expected = {one.eval_id: expected_jobs(one, history[one.eval_id]) for one in manifests}
     sent = send_jobs(site, queues.work, tally.evals.values(), expected)
     get_run_logger().info("%d jobs to run, %d done before", sent, sum(len(one.done) for one in tally.evals.values()))
     setup, rates = (site.objects.put_artifact(site.layout, it) if it else None for it in (run.setup, run.plan.rates))
@@ -283,6 +285,7 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
         rates=rates,
         needs_docker=any(manifest.needs_docker for manifest in manifests),
         fleet_size=workers_for(sent, max_workers=run.config.max_workers, concurrency=run.config.concurrency_per_worker),
+        first_slots=min((one.slots for one in history.values() if one.slots), default=0),
     )
     run.watch = Watch(
         site=site,

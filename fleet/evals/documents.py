@@ -177,9 +177,10 @@ class JobFailure(Wire):
 class WorkerOrder(Wire):
     """What a fleet worker is told: ids, names and addresses only. The one parameter of the flow `fleet_worker`."""
 
-    VERSION: ClassVar[int | None] = 1
+    VERSION: ClassVar[int | None] = 2
+    READS_TOO: ClassVar[frozenset[int]] = frozenset({1})
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     run: str
     """Flow run id of the `run_eval` that launched this fleet."""
     region: str
@@ -200,10 +201,12 @@ class WorkerOrder(Wire):
     concurrency: int = Field(default=32, ge=1)
     fleet_size: int = Field(default=1, ge=1)
     """Instances that were asked for at first: with few jobs, each takes its share and no more."""
+    first_slots: int = Field(default=0, ge=0)
+    """Jobs at a time at which the instances of the last run had settled, to begin with; 0: not known."""
     lease_seconds: int = Field(default=60, ge=5, le=LONGEST_LEASE)
     """How long a job stays hidden from other workers; renewed each quarter of it."""
     idle_seconds: int = Field(default=60, ge=1)
-    """Seconds without a job after which the worker ends."""
+    """Seconds without a job after which the worker ends, also where the queue says that some may come."""
     worker_user: str = "root"
     worker_setup: str | None = None
     """SHA-256 of the setup script among the artifacts."""

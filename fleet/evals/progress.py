@@ -115,6 +115,8 @@ class WorkerTally:
     """What a worker said of itself."""
 
     slots: int = 0
+    settled: int = 0
+    """Its slots when it was last heard, also where it has ended since."""
     running: int = 0
     jobs: int = 0
     samples: int = 0
@@ -158,7 +160,7 @@ class RunTally:
             case "rate_limited":
                 worker.rate_limited += max(1, _count(event, "times"))
             case "beat":
-                worker.slots = _count(event, "slots")
+                worker.slots = worker.settled = _count(event, "slots")
                 worker.running = _count(event, "running")
             case "host":
                 worker.trouble = "" if event.detail.get("taking") else f"takes no jobs: {event.detail.get('why', '')}"

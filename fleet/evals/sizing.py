@@ -1,11 +1,14 @@
-"""What follows from expected durations: the order of jobs. Pure: facts in, a decision out."""
+"""What follows from earlier runs: the order of jobs, and how many run at a time at first. Pure: facts in, a decision out."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 
+from fleet.evals.cost import FIRST_SLOTS
 from fleet.evals.documents import EvalId, JobId
+from fleet.evals.progress import WorkerTally
 
 Expected = Mapping[EvalId, Mapping[JobId, float]]
 """Seconds that jobs are expected to take; those of which nothing is known are missing."""
@@ -25,3 +28,16 @@ def sending_order(open_jobs: Mapping[EvalId, Sequence[JobId]], expected: Expecte
     unknown = [one for turn in itertools.zip_longest(*lanes) for one in turn if one is not None]
     placed = [(position / len(many), one) for many in (unknown, known) for position, one in enumerate(many)]
     return [one for _, one in sorted(placed, key=lambda it: it[0])]
+
+
+def settled_slots(workers: Iterable[WorkerTally]) -> int:
+    """At how many jobs at a time the instances of a run had settled, for the next one to begin with; 0: it doesn't say.
+
+    Where a provider has set limits, the middle of where they left the instances. Else the most that one of them came to, if that is
+    more than any begins with: a short run is no reason to begin with less.
+    """
+    at_work = [worker for worker in workers if worker.jobs and worker.settled]
+    if any(worker.rate_limited for worker in at_work):
+        return statistics.median_low(worker.settled for worker in at_work)
+    most = max((worker.settled for worker in at_work), default=0)
+    return most if most > FIRST_SLOTS else 0

@@ -73,6 +73,7 @@ LAUNCH_S = 900.0
 FIRST_JOBS = 3
 """So many failures, and not one success, say the same sooner."""
 INTERRUPTED = "interrupted"
+IDLE = "idle"
 GIVEN_UP = frozenset({INTERRUPTED, "host"})
 """Reasons of a worker's end that say nothing against its jobs: AWS took the instance back, or the machine went bad."""
 
@@ -107,11 +108,12 @@ def next_step(
         return Stop(why=why)
 
     alive = sum(fact.phase.alive for fact in facts)
-    due = _due(facts, tally, first=len(facts) - replaced)
+    first = len(facts) - replaced
+    due = _due(facts, tally, first=first)
     wanted = min(due - replaced, open_jobs - alive)
     if wanted > 0:
         return TopUp(count=wanted)
-    if not alive and replaced < due + resends:
+    if not alive and replaced < due + max(resends, _let_go(facts[:first], tally)):
         return TopUp(count=1)
     hoped_for = [fact for fact in facts if fact.phase.alive]
     if hoped_for and all(fact.phase is WorkerPhase.LAUNCHING and fact.age_seconds > LAUNCH_S for fact in hoped_for):
@@ -161,6 +163,17 @@ def _stalled(tally: RunTally, limits: Limits, spent: Spent) -> str:
     return (
         f"no job was finished for {limits.stall_hours:g} hours. {KEPT}; "
         "where jobs take longer than that, raise stall_hours (0: no limit)"
+    )
+
+
+def _let_go(facts: Iterable[WorkerFacts], tally: RunTally) -> int:
+    """How many of the fleet's first instances ended since no job was left for them: where one comes back, it needs a place.
+
+    Theirs only: of an instance that is launched for such a job and finds none, nothing says that the next would find it.
+    """
+    return sum(
+        fact.phase is WorkerPhase.ENDED and tally.workers.get(fact.run_id, WorkerTally()).reason == IDLE
+        for fact in facts
     )
 
 

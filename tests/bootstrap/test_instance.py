@@ -17,6 +17,7 @@ from bootstrap.duty import on_duty
 from bootstrap.environment import JobEnvironment
 from bootstrap.host import DockerUnreachable, HostFailed
 from bootstrap.instance import Instance
+from bootstrap.slots import Slots
 from bootstrap.worker_user import UserFacts
 from fleet.aws.parameters import ParameterNotReady
 from fleet.aws.queues import Depth, QueueGone
@@ -85,6 +86,22 @@ def test_the_first_instance_of_a_fleet_leaves_jobs_for_the_others(
         return (await instance.first_slots()).now
 
     assert anyio.run(main) == 2
+
+
+def test_an_instance_begins_with_as_many_jobs_as_its_order_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the last run of the same evals had settled."""
+    monkeypatch.setattr("bootstrap.instance.Queues", lambda _: Asked())
+    order = ORDER.model_copy(update={"fleet_size": 1, "first_slots": 2})
+
+    async def main() -> Slots:
+        return await Instance(
+            order, instance_id="i-0", worker="w", say=print, clockwork=real_clockwork(), folder=tmp_path
+        ).first_slots()
+
+    slots = anyio.run(main)
+    assert (slots.now, slots.level_known) == (2, True)
 
 
 def test_a_duty_ends_with_no_secret_and_no_file_left_even_if_no_event_can_be_sent(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -45,6 +46,26 @@ def test_with_few_jobs_an_instance_begins_with_its_share(jobs: Depth, fleet_size
     assert first_slots(32, cpus=16, jobs=jobs, fleet_size=fleet_size) == Slots(most=32, now=now)
 
 
+def test_a_worker_begins_where_the_last_run_had_settled() -> None:
+    assert first_slots(32, cpus=16, settled=24) == Slots(most=32, now=24, level_known=True)
+    assert first_slots(8, cpus=16, settled=24).now == 8
+    assert first_slots(32, cpus=16, jobs=depth(8), fleet_size=4, settled=24).now == 2
+
+
+def test_slots_in_full_use_double_until_something_says_how_many_are_right() -> None:
+    """Long jobs tell of no success for hours: what is paid for is used all the same."""
+    slots, seen = first_slots(32, cpus=16), []
+    for _ in range(3):
+        slots = slots.after_full_use()
+        seen.append(slots.now)
+    assert seen == [20, 32, 32]
+    limited = slots.after_rate_limit(0.0)
+    short = slots.after_shortage(running=8)
+    settled = first_slots(32, cpus=16, settled=16)
+    for known in (limited, short, settled):
+        assert known.after_full_use() == known
+
+
 @given(jobs=st.integers(1, 500), fleet_size=st.integers(1, 40))
 def test_shares_leave_no_job_for_which_there_is_a_slot(jobs: int, fleet_size: int) -> None:
     """Instances that come one after the other, before any job is done."""
@@ -85,7 +106,7 @@ def test_clean_jobs_win_back_one_slot_each_up_to_the_most() -> None:
     ],
 )
 def test_a_shortage_takes_slots_for_good(before: Slots, running: int, after: Slots) -> None:
-    assert before.after_shortage(running) == after
+    assert before.after_shortage(running) == replace(after, level_known=True)
 
 
 def test_running_jobs_outlive_a_halving() -> None:

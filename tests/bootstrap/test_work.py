@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from bootstrap.runners import JobCrashed
-from bootstrap.work import POLL_SECONDS
+from bootstrap.slots import DOUBLE_EVERY, Slots
+from bootstrap.work import POLL_SECONDS, QUIET_SECONDS
 from fleet.aws.failures import Denied, Throttled
+from fleet.aws.queues import Depth
 from fleet.evals.documents import JobFailure, JobMessage
 from tests.bootstrap.world import EVAL, LAYOUT, WORK, Script, World
 
@@ -42,7 +44,41 @@ def test_idle_time_counts_from_the_last_job_and_never_while_one_runs(tmp_path: P
     world = World(tmp_path, 1)
     world.scripts[world.jobs[0]] = Script(seconds=500)
     assert world.work() == ["idle"]
-    assert 530 <= world.time.now <= 530 + POLL_SECONDS
+    assert 500 + QUIET_SECONDS <= world.time.now <= 500 + QUIET_SECONDS + POLL_SECONDS
+
+
+def test_a_worker_for_which_no_job_is_left_does_not_wait_for_those_of_others(tmp_path: Path) -> None:
+    """The holder takes its own job up again, and the controller replaces a holder that is lost."""
+    world = World(tmp_path, 1)
+    world.scripts[world.jobs[0]] = Script(seconds=500)
+    ended: list[int] = []
+    world.at(20, lambda: ended.append(sum(not worker.running for worker in world.workers)))
+    assert world.work(workers=2) == ["idle", "idle"]
+    assert ended == [1]
+    assert world.ran == world.jobs
+
+
+@pytest.mark.parametrize("refused", [None, refusal(Throttled, "RequestThrottled")], ids=["a job waits", "not known"])
+def test_a_worker_stays_its_idle_seconds_where_a_job_may_come(tmp_path: Path, refused: Throttled | None) -> None:
+    """A message that this queue holds for others is to be seen; what SQS doesn't say is no reason to go."""
+    world = World(tmp_path, 0)
+    if refused:
+        world.queues.refuse["depth"] = refused
+    else:
+        world.queues.depth = lambda url: Depth(waiting=0, leased=0, delayed=1)  # type: ignore[method-assign]
+    assert world.work() == ["idle"]
+    assert 30 <= world.time.now <= 30 + POLL_SECONDS
+
+
+def test_slots_in_full_use_by_long_jobs_double_with_time(tmp_path: Path) -> None:
+    world = World(tmp_path, 20, slots=4)
+    world.slots = Slots(most=16, now=4)
+    world.scripts = {job: Script(seconds=1000) for job in world.jobs}
+    seen: list[int] = []
+    for at in (DOUBLE_EVERY - 1, DOUBLE_EVERY + 1, 2 * DOUBLE_EVERY + 1, 3 * DOUBLE_EVERY + 1):
+        world.at(at, lambda: seen.append(world.workers[0].running))
+    world.work()
+    assert seen == [4, 8, 16, 16]
 
 
 def test_the_result_is_put_then_told_then_the_message_deleted(tmp_path: Path) -> None:
@@ -107,7 +143,7 @@ def test_two_failed_renewals_lose_no_lease(tmp_path: Path) -> None:
 def test_a_lost_lease_wastes_nothing_the_first_result_stays(tmp_path: Path) -> None:
     world = World(tmp_path, 2, slots=1)
     job, other = world.jobs
-    world.scripts.update({job: Script(seconds=100), other: Script(seconds=50)})
+    world.scripts.update({job: Script(seconds=100), other: Script(seconds=70)})
     world.queues.refuse["extend"] = refusal(Throttled, "RequestThrottled")
     assert world.work(workers=2) == ["idle", "idle"]
     assert world.ran == [other, job, job], "the lease lapsed, and the other worker ran it too"

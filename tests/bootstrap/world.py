@@ -19,7 +19,7 @@ from bootstrap.runners import JobAnswer
 from bootstrap.secrets import Secrets
 from bootstrap.slots import Slots
 from bootstrap.work import POLL_SECONDS, Reason, Watch, Work
-from fleet.aws.queues import LeaseLost, Message, QueueGone
+from fleet.aws.queues import Depth, LeaseLost, Message, QueueGone
 from fleet.errors import FleetError
 from fleet.evals.documents import (
     EnvironmentSpec,
@@ -117,6 +117,11 @@ class FakeQueues:
             held.receipt = f"receipt-{next(self._receipts)}"
             held.visible_at = self.time.now + 60
         return [Message(body=held.body, receipt=held.receipt, receives=held.receives) for held in found]
+
+    def depth(self, url: str) -> Depth:
+        self._ask("depth")
+        hidden = sum(held.visible_at > self.time.now for held in self.held)
+        return Depth(waiting=len(self.held) - hidden, leased=hidden, delayed=0)
 
     def extend(self, url: str, receipt: str, seconds: int) -> None:
         self._ask("extend")

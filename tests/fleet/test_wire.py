@@ -111,7 +111,12 @@ GOLDEN = {
             "version", "run", "region", "bucket", "prefix", "eval_ids", "environment", "work_queue", "events_queue",
             "secrets_parameter", "setting_values", "needs_docker", "registry", "concurrency", "fleet_size", "lease_seconds",
             "idle_seconds", "worker_user", "worker_setup", "rates", "log_level",
-        }
+        },
+        2: {
+            "version", "run", "region", "bucket", "prefix", "eval_ids", "environment", "work_queue", "events_queue",
+            "secrets_parameter", "setting_values", "needs_docker", "registry", "concurrency", "fleet_size", "first_slots",
+            "lease_seconds", "idle_seconds", "worker_user", "worker_setup", "rates", "log_level",
+        },
     },
     WorkerEvent: {1: {"version", "kind", "worker", "instance", "at", "eval_id", "job", "detail"}},
     RunReport: {1: {"version", "run", "outcome", "why", "evals", "instances", "seconds", "cost", "left"}},

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.evals.sizing import sending_order
+from fleet.evals.progress import WorkerTally
+from fleet.evals.sizing import sending_order, settled_slots
 
 evals = st.dictionaries(st.text(max_size=2), st.lists(st.text(max_size=3), max_size=12, unique=True), max_size=4)
 
@@ -33,3 +34,15 @@ def test_an_eval_of_which_nothing_is_known_waits_for_no_other() -> None:
     known = {f"k{n}": 10.0 - n for n in range(4)}
     order = sending_order({"a": list(known), "b": ["u1", "u2"]}, {"a": known})
     assert [job for _, job in order] == ["u1", "k0", "k1", "u2", "k2", "k3"]
+
+
+def test_the_next_run_begins_where_rate_limits_left_this_one() -> None:
+    """With those that did a job: an instance that came late had no say."""
+    limited = [WorkerTally(jobs=9, settled=settled, rate_limited=settled % 2) for settled in (3, 4, 8)]
+    assert settled_slots([*limited, WorkerTally(settled=1)]) == 4
+
+
+def test_a_run_without_rate_limits_says_how_far_it_came_but_never_less_than_the_first_slots() -> None:
+    assert settled_slots([WorkerTally(jobs=9, settled=20), WorkerTally(jobs=9, settled=32)]) == 32
+    assert settled_slots([WorkerTally(jobs=1, settled=2)]) == 0
+    assert settled_slots([]) == 0

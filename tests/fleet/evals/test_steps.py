@@ -92,6 +92,20 @@ ROWS: list[tuple[str, RunTally, list[WorkerFacts], int, Step]] = [
         Stop("no instance is left for 6 open jobs: no reason given. " + KEPT),
     ),
     (
+        "the last holder is lost with jobs, and the others had been let go",
+        having_said(a_tally(done=4), a="idle"),
+        [LOST, a_worker("a", WorkerPhase.ENDED)],
+        0,
+        TopUp(count=1),
+    ),
+    (
+        "the one launched for them finds none either",
+        having_said(a_tally(done=4), a="idle", c="idle"),
+        [LOST, a_worker("a", WorkerPhase.ENDED), a_worker("c", WorkerPhase.ENDED)],
+        1,
+        Stop("no instance is left for 6 open jobs: spot reclaim. " + KEPT),
+    ),
+    (
         "every first job fails",
         a_tally(failed=3),
         [a_worker("a")],
