@@ -15,6 +15,11 @@ from fleet.pool.code import code_archive
 from fleet.pool.runs import run_tag, start_worker
 from flows.names import launch_name
 
+TOGETHER = 50
+"""Instances that are asked for before the run is looked at again: Prefect takes a tenth of a second for each, and those that are
+there already must not wait for their secrets, of which SSM takes three a second.
+"""
+
 
 @flow(name="launch-fleet", flow_run_name=launch_name)
 def launch_fleet(
@@ -47,6 +52,12 @@ def launch_fleet(
     ]
     get_run_logger().info("Asked for %d × %s", count, config.instance_type)
     return workers
+
+
+def batches(count: int) -> list[int]:
+    """How many of `count` instances are asked for at a time."""
+    whole, rest = divmod(count, TOGETHER)
+    return [TOGETHER] * whole + [rest] * bool(rest)
 
 
 @task(name="upload-code", task_run_name="upload-code")

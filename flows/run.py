@@ -104,6 +104,8 @@ class Run:
         self.artifacts = LiveArtifacts()
         self.prices: Sequence[Price] = ()
         """Of all that its instances may be."""
+        self.owed: list[int] = []
+        """Batches of the fleet that are yet to be launched."""
         self.watch: Watch | None = None
         self.last: Progress | None = None
         self.why = ""
@@ -189,9 +191,9 @@ class Run:
             needs_docker=needs_docker,
             concurrency=self.config.concurrency_per_worker,
             fleet_size=max(1, fleet_size),
+            first_slots=first_slots,
             lease_seconds=self.config.lease_seconds,
             idle_seconds=self.config.idle_seconds,
-            first_slots=first_slots,
             worker_user=self.config.worker_user,
             registry=self.registry,
             worker_setup=worker_setup,
@@ -199,8 +201,6 @@ class Run:
             log_level=os.environ.get(LOG_LEVEL, ""),
         )
 
-    def dismiss(self) -> None:
-        """Let the workers go while the results are collected: by themselves if the work is done, at once if it is given up."""
     def remember(self) -> None:
         """Keep where the instances' slots had settled, for the next run of each eval; one without it only begins slower."""
         slots = settled_slots(self.watch.tally.workers.values()) if self.watch else 0
@@ -210,6 +210,8 @@ class Run:
         except AwsRefused as refusal:
             get_run_logger().warning("Where slots had settled is not kept: %s", refusal)
 
+    def dismiss(self) -> None:
+        """Let the workers go while the results are collected: by themselves if the work is done, at once if it is given up."""
         try:
             if self.why:
                 workers_of.stop(self.created.workers, why=self.why)

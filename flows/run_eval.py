@@ -46,7 +46,7 @@ from fleet.pool import runs as workers_of
 from flows.artifacts import show_estimate, show_report
 from flows.check_ami import check_ami
 from flows.collect_results import collect_results, having
-from flows.launch_fleet import launch_fleet
+from flows.launch_fleet import batches, launch_fleet
 from flows.names import own_name, run_name
 from flows.preflight import check_permissions
 from flows.provisioning import Provisioning
@@ -129,11 +129,12 @@ def whole_run(request: EvalRequest, config: Ec2Config, account: str, worker_secr
         try:
             with run:
                 order, watch = prepare(run)
-                launch(run, order, image, order.fleet_size if watch.tally.open_jobs else 0)
+                run.owed = batches(order.fleet_size if watch.tally.open_jobs else 0)
+                launch_owed(run, order, image)
                 follow(run, order, image, watch)
                 run.dismiss()
-                stage("Collecting results")
                 run.remember()
+                stage("Collecting results")
                 with having(secrets):
                     evals = patiently(lambda: collect_results(run.eval_ids, request.log_dir, config.region, account))
         except CancelledByPerson as cancelled:
@@ -284,8 +285,8 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
         worker_setup=setup,
         rates=rates,
         needs_docker=any(manifest.needs_docker for manifest in manifests),
-        fleet_size=workers_for(sent, max_workers=run.config.max_workers, concurrency=run.config.concurrency_per_worker),
         first_slots=min((one.slots for one in history.values() if one.slots), default=0),
+        fleet_size=workers_for(sent, max_workers=run.config.max_workers, concurrency=run.config.concurrency_per_worker),
     )
     run.watch = Watch(
         site=site,
@@ -304,10 +305,14 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
     return order, run.watch
 
 
+def launch_owed(run: Run, order: WorkerOrder, image: WorkerImage) -> None:
+    """Launch the next batch of the fleet, if there is one."""
+    if run.owed:
+        launch(run, order, image, run.owed.pop(0))
+
+
 def launch(run: Run, order: WorkerOrder, image: WorkerImage, count: int) -> None:
-    """Launch `count` more instances; none, if every job was done before."""
-    if not count:
-        return
+    """Launch `count` more instances."""
     stage(f"Launching {count} × {run.config.instance_type}")
     first = len(run.created.workers) + 1
     title = own_name(str(runtime.flow_run.name))
@@ -348,7 +353,7 @@ def watch_run(run: Run, order: WorkerOrder, image: WorkerImage, watch: Watch) ->
                         watch.replaced += count
                         launch(run, order, image, count)
                     case _:
-                        pass
+                        launch_owed(run, order, image)
     except CancelledByPerson as cancelled:
         return cast("State[None]", Cancelled(message=str(cancelled)))
     get_run_logger().info("%s", run.last.line() if run.last else "nothing to do")

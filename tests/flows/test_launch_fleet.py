@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prefect.logging import disable_run_logger
+
 from blocks.account import FleetAccount
 from blocks.ec2_config import Ec2Config
 from fleet.evals.documents import WorkerOrder
 from fleet.evals.preparation import EVAL_TAG, OWNER_TAG, RUN_TAG
+from fleet.evals.steps import Finished, GoOn, Step
 from fleet.pool.variables import EC2JobConfiguration
-from flows.launch_fleet import job_variables
+from flows import run_eval
+from flows.launch_fleet import TOGETHER, batches, job_variables
 from tests.worker_order import ORDER
 
 ACCOUNT = FleetAccount(bucket="bucket", subnets=["subnet-1"], security_groups=["sg-1"])
 CODE = "0" * 64
+IMAGE: Any = SimpleNamespace(id="ami-0123456789abcdef0")
 
 
 def variables(config: Ec2Config, order: WorkerOrder = ORDER) -> EC2JobConfiguration:
-    return EC2JobConfiguration(
-        **job_variables(order, "ami-0123456789abcdef0", config, ACCOUNT, owner="r.one@example.org", code=CODE)
-    )
+    return EC2JobConfiguration(**job_variables(order, IMAGE.id, config, ACCOUNT, owner="r.one@example.org", code=CODE))
 
 
 def test_every_option_of_an_instance_reaches_the_pool() -> None:
@@ -45,3 +54,27 @@ def test_an_instance_is_tagged_with_run_evals_and_owner_beside_the_persons_own()
         EVAL_TAG: " ".join(ORDER.eval_ids),
         OWNER_TAG: "r.one@example.org",
     }
+
+
+@given(count=st.integers(0, 2_000))
+def test_a_large_fleet_is_asked_for_in_batches_that_are_all_of_it(count: int) -> None:
+    sizes = batches(count)
+    assert sum(sizes) == count
+    assert all(0 < size <= TOGETHER for size in sizes)
+    assert len(sizes) == -(-count // TOGETHER)
+
+
+def test_the_next_batch_comes_after_a_look_until_the_run_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that secrets are written while the rest is asked for; what isn't needed any more is never launched."""
+    launched: list[int] = []
+    steps: list[Step] = [GoOn(), GoOn(), Finished()]
+    monkeypatch.setattr(run_eval, "launch", lambda _run, _order, _image, count: launched.append(count))
+    monkeypatch.setattr(run_eval, "watching", lambda _watch, _cancelled: iter([(None, step) for step in steps]))
+    run: Any = SimpleNamespace(
+        id="run", owed=[50, 50, 7], last=None, locks=SimpleNamespace(lost=None), show=lambda _: None
+    )
+    with disable_run_logger():
+        run_eval.launch_owed(run, ORDER, IMAGE)
+        run_eval.watch_run.fn(run, ORDER, IMAGE, SimpleNamespace(handout=None, facts=()))  # type: ignore[arg-type]
+    assert launched == [50, 50, 7]
+    assert run.owed == []

@@ -69,6 +69,37 @@ def test_whatever_happens_turns_are_in_order_and_the_rate_within_its_bounds(happ
     assert last == now
 
 
+@given(steps=st.lists(st.sampled_from(["take", "take", "refused", "went"]), min_size=20, max_size=60))
+def test_turns_that_are_given_ahead_never_come_in_heaps(steps: list[str]) -> None:
+    """The rate changes while callers wait: each turn comes after the last one, by a turn's time at the rate of its moment."""
+    bucket = Bucket(RATES, 0.0)
+    for _ in range(int(RATES.burst)):
+        bucket.take(0.0)
+    last = 0.0
+    for step in steps:
+        match step:
+            case "take":
+                turn = bucket.take(0.0)
+                assert turn - last == pytest.approx(1 / bucket.rate)
+                last = turn
+            case "refused":
+                bucket.refused(0.0)
+            case _:
+                bucket.went()
+
+
+def test_after_a_refusal_the_rate_is_soon_just_below_where_it_was_and_goes_slowly_beyond() -> None:
+    bucket = Bucket(RATES, 0.0)
+    bucket.refused(0.0)
+    rates = []
+    for _ in range(40):
+        bucket.went()
+        rates.append(bucket.rate)
+    assert rates[7] > 0.9 * RATES.first
+    assert rates[20] < 1.05 * RATES.first
+    assert rates[39] > RATES.first
+
+
 def test_a_pacer_waits_by_the_clock_it_is_given() -> None:
     clock = Clock()
 
