@@ -11,15 +11,15 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from inspect_ai.log import EvalError, EvalLog, EvalSample, EvalStats, read_eval_log, recompute_metrics, write_eval_log
+from inspect_ai.log import EvalError, EvalLog, EvalStats, read_eval_log, recompute_metrics, write_eval_log
 from inspect_ai.model import ModelUsage
-from inspect_ai.scorer import Score
 
 from . import inside
+from .records import sorted_out
 
 
 def main(arguments: list[str]) -> int:
@@ -30,8 +30,7 @@ def main(arguments: list[str]) -> int:
     if not line.endswith("\n"):
         return 1
     order = json.loads(line)
-    with Path(order["records"]).open(encoding="utf-8") as records:
-        complete(log, (json.loads(record) for record in records), order, trouble)
+    complete(log, order, trouble)
     write_eval_log(log, order["out"])
     return 0
 
@@ -48,57 +47,38 @@ def import_code(log: EvalLog) -> Exception | None:
     return None
 
 
-def complete(
-    log: EvalLog, records: Iterable[dict[str, Any]], order: dict[str, Any], trouble: Exception | None = None
-) -> None:
+def complete(log: EvalLog, order: dict[str, Any], trouble: Exception | None = None) -> None:
     """Give a plan log the results, reductions, usage and status of the whole eval.
 
     A metric that raises is what it is in a plain run: the log has status `error` and that error, and no results. `trouble`
     is what the user's code raised when it was imported, which comes to the same.
     """
-    samples: list[tuple[list[Any], EvalSample]] = []
-    usage: list[tuple[int, dict[str, Any], dict[str, Any]]] = []
-    for record in records:
-        if "job" in record:
-            usage.append((record["job"], record["model_usage"], record["role_usage"]))
-        else:
-            samples.append((record["place"], _light_sample(record)))
-    samples.sort(key=lambda placed: placed[0])
-    usage.sort(key=lambda entry: entry[0])  # sums of floats depend on their order, so that it is always the same
-    log.status = order["status"]
-    log.error = EvalError(**order["error"]) if order["error"] else None
-    log.stats = EvalStats(
-        started_at=order["started_at"],
-        completed_at=order["completed_at"],
-        model_usage=_total(models for _, models, _ in usage),
-        role_usage=_total(roles for _, _, roles in usage),
-    )
-    log.samples = [sample for _, sample in samples]
-    if any(sample.error is None or sample.scores for sample in log.samples):
-        try:
-            _recompute(log, trouble)
-        except Exception as error:  # noqa: BLE001 (a user's metric may raise anything)
-            log.results = log.reductions = None
-            log.status = "error"
-            log.error = _eval_error(error)
-        else:
-            assert log.results is not None  # noqa: S101 (recompute_metrics has just set it)
-            log.results.total_samples = order["total_samples"]
-    log.samples = []
+    with Path(order["records"]).open("rb") as file:
+        samples, usage, measured = sorted_out(file)
+        log.status = order["status"]
+        log.error = EvalError(**order["error"]) if order["error"] else None
+        log.stats = EvalStats(
+            started_at=order["started_at"],
+            completed_at=order["completed_at"],
+            model_usage=_total(record["model_usage"] for record in usage),
+            role_usage=_total(record["role_usage"] for record in usage),
+        )
+        log.samples = samples.of_a_log()
+        if measured:
+            _measure(log, order["total_samples"], trouble)
+        log.samples = []
 
 
-def _light_sample(record: dict[str, Any]) -> EvalSample:
-    """As much of a sample as metrics are given; built without validation, which costs most of the time otherwise."""
-    scores = record["scores"]
-    return EvalSample.model_construct(
-        id=record["id"],
-        epoch=record["epoch"],
-        input="",
-        target="",
-        scores=None if scores is None else {name: Score.model_validate(score) for name, score in scores.items()},
-        metadata=record["metadata"],
-        error=EvalError(message="", traceback="", traceback_ansi="") if record["failed"] else None,
-    )
+def _measure(log: EvalLog, total_samples: int, trouble: Exception | None) -> None:
+    try:
+        _recompute(log, trouble)
+    except Exception as error:  # noqa: BLE001 (a user's metric may raise anything)
+        log.results = log.reductions = None
+        log.status = "error"
+        log.error = _eval_error(error)
+    else:
+        assert log.results is not None  # noqa: S101 (recompute_metrics has just set it)
+        log.results.total_samples = total_samples
 
 
 def _total(parts: Iterator[dict[str, Any]]) -> dict[str, ModelUsage]:

@@ -177,13 +177,14 @@ class InProcess:
     def finish(self, records: Path, facts: HeaderFacts, out: Path) -> None:
         log = read_eval_log(str(self.plan_log), header_only=True)
         order = {
+            "records": str(records),
             "status": facts.outcome.status,
             "error": facts.outcome.error,
             "total_samples": facts.total_samples,
             "started_at": facts.started_at,
             "completed_at": facts.completed_at,
         }
-        complete(log, (json.loads(line) for line in records.read_text().splitlines()), order)
+        complete(log, order)
         write_eval_log(log, str(out))
 
 

@@ -1,0 +1,45 @@
+"""Records come in the order of the log, whatever order they were written in, as often as they are asked for."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+from bootstrap.runner.records import sorted_out
+
+
+def sample(place: list[Any], *, failed: bool = False, scores: Any = None) -> dict[str, Any]:
+    name = f"s{place[1]}"
+    return {"place": place, "id": name, "epoch": place[0], "scores": scores, "metadata": {"of": name}, "failed": failed}
+
+
+def usage(job: int) -> dict[str, Any]:
+    return {"job": job, "model_usage": {}, "role_usage": {}}
+
+
+def written(*records: dict[str, Any]) -> io.BytesIO:
+    return io.BytesIO("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode())
+
+
+def test_samples_and_usage_come_sorted_and_again() -> None:
+    right = {"match": {"value": "C", "explanation": "größer"}}
+    file = written(usage(1), sample([2, 0, ""]), usage(0), sample([1, 1, ""], scores=right), sample([1, 0, ""]))
+    samples, jobs, measured = sorted_out(file)
+    for _ in range(2):
+        assert [(one.epoch, one.id, one.metadata) for one in samples] == [
+            (1, "s0", {"of": "s0"}),
+            (1, "s1", {"of": "s1"}),
+            (2, "s0", {"of": "s0"}),
+        ]
+        assert [one["job"] for one in jobs] == [0, 1]
+    assert (len(samples), len(jobs), measured) == (3, 2, True)
+    (scored,) = (one for one in samples if one.scores)
+    assert (scored.scores["match"].value, scored.scores["match"].explanation) == ("C", "größer")
+
+
+def test_failed_samples_without_a_score_are_nothing_to_measure() -> None:
+    assert not sorted_out(written(sample([1, 0, ""], failed=True), usage(0)))[2]
+    assert sorted_out(written(sample([1, 0, ""], failed=True, scores={"match": {"value": 1}})))[2]
+    (failed,) = sorted_out(written(sample([1, 0, ""], failed=True)))[0]
+    assert failed.error is not None
