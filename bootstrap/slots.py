@@ -11,14 +11,12 @@ import math
 from dataclasses import dataclass, replace
 
 from fleet.aws.queues import Depth
-from fleet.evals.cost import FIRST_SLOTS
+from fleet.evals.forecast import FIRST_SLOTS
 
 PER_CPU = 4
 """A job mostly waits for a model; above this many, a CPU is the bottleneck."""
 HALVE_EVERY = 60.0
 """Seconds between two halvings: the first has to show before the next is judged."""
-DOUBLE_EVERY = 20.0
-"""Seconds with every slot in use before there are twice as many: a provider's refusals come within a few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ class Slots:
         return replace(self, now=min(self.most, self.now + 1))
 
     def after_full_use(self) -> Slots:
-        """Twice as many: all were in use for `DOUBLE_EVERY` seconds, and nothing has said yet how many are right."""
+        """Twice as many: all were in use for a while (`DOUBLE_EVERY`), and nothing has said yet how many are right."""
         return self if self.level_known else replace(self, now=min(self.most, 2 * self.now))
 
     def after_shortage(self, running: int) -> Slots:

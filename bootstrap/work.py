@@ -19,10 +19,11 @@ from anyio.abc import TaskGroup
 from pydantic import JsonValue
 
 from bootstrap.delivery import Delivered, Deliveries
-from bootstrap.slots import DOUBLE_EVERY, Slots
+from bootstrap.slots import Slots
 from fleet.aws.failures import AwsRefused, CredentialsBad, Denied
 from fleet.aws.queues import BATCH, Depth, Message, QueueGone
 from fleet.evals.documents import EvalId, JobMessage
+from fleet.evals.forecast import DOUBLE_EVERY
 from fleet.wire import DocumentRefused
 
 POLL_SECONDS = 3

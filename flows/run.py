@@ -31,7 +31,7 @@ from fleet.evals.registry import RegistryAccess
 from fleet.evals.report import EvalReport, RunReport, outcome_of
 from fleet.evals.secrets import RunSecrets
 from fleet.evals.site import Site
-from fleet.evals.sizing import settled_slots
+from fleet.evals.sizing import Expected, settled_slots
 from fleet.evals.variable_names import LOG_LEVEL
 from fleet.pool import runs as workers_of
 from fleet.pool.clean_up import Created, clean_up
@@ -104,6 +104,11 @@ class Run:
         self.artifacts = LiveArtifacts()
         self.prices: Sequence[Price] = ()
         """Of all that its instances may be."""
+        self.expected: Expected = {}
+        self.settled = 0
+        """Jobs at a time at which the last run's instances had settled; 0: not known."""
+        self.workers = 0
+        """Instances that a person has approved."""
         self.owed: list[int] = []
         """Batches of the fleet that are yet to be launched."""
         self.watch: Watch | None = None

@@ -26,7 +26,7 @@ from blocks.secrets import run_secrets
 from bootstrap.run_plan import RunPlan, plan_run, planned_ahead
 from fleet.aws.images import WorkerImage
 from fleet.aws.prices import hourly_prices
-from fleet.evals.cost import Estimate, check_limit, estimate, fleet_slots, workers_for
+from fleet.evals.cost import Estimate, check_limit, estimate, fleet_slots
 from fleet.evals.delivery import check_log_dir
 from fleet.evals.documents import WorkerOrder
 from fleet.evals.durations import expected_jobs, expected_of
@@ -120,7 +120,7 @@ def whole_run(request: EvalRequest, config: Ec2Config, account: str, worker_secr
         )
         offer = make_estimate(run)
         if config.estimate:
-            return ended(RunReport(run=run.id, outcome="estimated", why=offer.line()))
+            return ended(RunReport(run=run.id, outcome="estimated", why="\n".join(offer.lines())))
         if not approved(offer, config):
             return ended(RunReport(run=run.id, outcome="declined", why="a person decided against the launch"))
         image = check_ami(config, account)
@@ -213,6 +213,9 @@ def make_estimate(run: Run) -> Estimate:
         if manifest is one.manifest and (line := why_new(run.site, manifest)):
             get_run_logger().info("%s", line)
             listener.get().warn(line)
+    history = [expected_of(run.site, manifest) for manifest in manifests]
+    run.expected = {one.eval_id: expected_jobs(one, its) for one, its in zip(manifests, history, strict=True)}
+    run.settled = min((its.slots for its in history if its.slots), default=0)
     offer = estimate(
         [standing(run.site, manifest) for manifest in manifests],
         prices=hourly_prices(run.site.aws, [config.instance_type, *config.instance_type_fallbacks], spot=config.spot),
@@ -220,8 +223,10 @@ def make_estimate(run: Run) -> Estimate:
         max_workers=config.max_workers,
         concurrency=config.concurrency_per_worker,
         max_hours=config.max_hours,
+        expected=run.expected,
+        settled=run.settled,
     )
-    run.prices = offer.prices
+    run.prices, run.workers = offer.prices, offer.workers
     if not config.estimate:
         check_limit(offer, config.max_cost)
     get_run_logger().info("Estimate: %s", offer.line())
@@ -275,9 +280,7 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
         made=created.queues.append,
     )
     created.intake = queues.work
-    history = {one.eval_id: expected_of(site, one) for one in manifests}
-    expected = {one.eval_id: expected_jobs(one, history[one.eval_id]) for one in manifests}
-    sent = send_jobs(site, queues.work, tally.evals.values(), expected)
+    sent = send_jobs(site, queues.work, tally.evals.values(), run.expected)
     get_run_logger().info("%d jobs to run, %d done before", sent, sum(len(one.done) for one in tally.evals.values()))
     setup, rates = (site.objects.put_artifact(site.layout, it) if it else None for it in (run.setup, run.plan.rates))
     order = run.order(
@@ -285,8 +288,8 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
         worker_setup=setup,
         rates=rates,
         needs_docker=any(manifest.needs_docker for manifest in manifests),
-        first_slots=min((one.slots for one in history.values() if one.slots), default=0),
-        fleet_size=workers_for(sent, max_workers=run.config.max_workers, concurrency=run.config.concurrency_per_worker),
+        first_slots=run.settled,
+        fleet_size=min(run.workers, sent),
     )
     run.watch = Watch(
         site=site,

@@ -128,6 +128,8 @@ class LiveDisplay(Display):
 
         self._live.stop()
         try:
+            for line in estimate.lines()[1:]:
+                self._console.print(printable(line), markup=False, highlight=False)
             return Confirm.ask(f"Launch {estimate.line()}?", console=self._console, default=False)
         finally:
             self._live.start()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fleet.aws.prices import Price
 from fleet.errors import RequestRefused
+from fleet.evals.documents import EvalId, JobId
+from fleet.evals.forecast import FIRST_SLOTS, SPOT_LOSS, FleetModel, Forecast, forecasts, knee
 from fleet.evals.progress import EvalTally
-
-FIRST_SLOTS = 10
-"""Jobs at a time with which an instance starts; it adapts from there."""
 
 
 class CostUnknown(RequestRefused):
@@ -53,6 +52,8 @@ class Estimate:
     """Of all that the instances may be, in the order in which it is tried."""
     region: str
     max_hours: float
+    fleets: tuple[Forecast, ...] = ()
+    """Fleets of several sizes, where earlier runs say how long each job takes; else none."""
 
     @property
     def unknown(self) -> tuple[Price, ...]:
@@ -62,7 +63,35 @@ class Estimate:
     def line(self) -> str:
         """The estimate in one line."""
         samples = sum(pairs for _, _, pairs, _ in self.evals)
-        return f"{samples} samples on {self.workers} × {self._instances()}, {self._an_hour()}"
+        line = f"{samples} samples on {self.workers} × {self._instances()}, {self._an_hour()}"
+        return f"{line}; about {_time(knee(self.fleets).seconds)} by earlier runs" if self.fleets else line
+
+    def table(self) -> list[list[str]]:
+        """Time and cost of fleets of several sizes, and of each kind of instance: a head and a row a size; empty: not known."""
+        if not self.fleets:
+            return []
+        taken = knee(self.fleets)
+        head = ["instances", "time", "instance-hours", *(_named(price) for price in self.prices), ""]
+        rows = [
+            [
+                str(one.instances),
+                _time(one.seconds),
+                f"{one.billed / 3600:.1f}",
+                *("unknown" if p.hourly is None else f"${one.billed / 3600 * p.hourly:.2f}" for p in self.prices),
+                "this one" if one is taken else "",
+            ]
+            for one in self.fleets
+        ]
+        return [head, *rows]
+
+    def lines(self) -> list[str]:
+        """The estimate for a terminal: its line, and the table of fleet sizes where there is one."""
+        table = self.table()
+        widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
+        return [
+            self.line(),
+            *("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table),
+        ]
 
     def markdown(self) -> str:
         """The estimate as a page."""
@@ -77,8 +106,20 @@ class Estimate:
             f"### {self.line()}\n\n| task | model | samples to run | jobs |\n|---|---|---|---|\n{rows}\n\n"
             f"| | |\n|---|---|\n| instances | {self.workers} × {self._instances()} |\n{prices}\n"
             f"| price of the fleet | {self._an_hour()} |\n"
-            f"| most these instances can cost (each powers off after {self.max_hours:g} h) | {most} |\n\n"
+            f"| most these instances can cost (each powers off after {self.max_hours:g} h) | {most} |\n\n{self._sizes()}"
             "Model tokens are not in these figures: Inspect knows no prices.\n"
+        )
+
+    def _sizes(self) -> str:
+        """The table of fleet sizes as Markdown."""
+        if not self.fleets:
+            return ""
+        head, *rows = self.table()
+        lines = [head, ["---"] * len(head), *rows]
+        table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+        return (
+            "#### Fleet sizes\n\nBy what these samples took when they last ran, as if each kind of instance ran the same number of "
+            f"jobs at a time. Spot: with {SPOT_LOSS:.0%} of the instances lost in an hour.\n\n{table}\n\n"
         )
 
     def _instances(self) -> str:
@@ -104,6 +145,10 @@ def _named(price: Price) -> str:
     return f"{price.instance_type} ({price.market})"
 
 
+def _time(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
 def estimate(
     tallies: Sequence[EvalTally],
     *,
@@ -112,16 +157,33 @@ def estimate(
     max_workers: int,
     concurrency: int,
     max_hours: float,
+    expected: Mapping[EvalId, Mapping[JobId, float]] | None = None,
+    settled: int = 0,
 ) -> Estimate:
-    """The estimate of a run whose evals stand as `tallies` say."""
+    """The estimate of a run whose evals stand as `tallies` say.
+
+    `expected`: seconds of jobs, by earlier runs; `settled`: jobs at a time at which the last one's instances had settled.
+    """
     evals = tuple((one.task, one.model, one.samples - one.samples_done, len(one.open_jobs)) for one in tallies)
+    workers = workers_for(sum(jobs for *_, jobs in evals), max_workers=max_workers, concurrency=concurrency)
+    loss = SPOT_LOSS if any(price.market == "spot" for price in prices) else 0.0
+    seconds = _seconds(tallies, expected or {})
+    fleets = forecasts(seconds, max_workers, FleetModel(concurrency, settled, loss)) if seconds else ()
     return Estimate(
         evals=evals,
-        workers=workers_for(sum(jobs for *_, jobs in evals), max_workers=max_workers, concurrency=concurrency),
+        workers=knee(fleets).instances if fleets else workers,
         prices=tuple(prices),
         region=region,
         max_hours=max_hours,
+        fleets=fleets,
     )
+
+
+def _seconds(tallies: Sequence[EvalTally], expected: Mapping[EvalId, Mapping[JobId, float]]) -> list[float]:
+    """Seconds of each open job; none, if anything is unknown of one: half a picture would be an invented one."""
+    found = [expected.get(one.eval_id, {}).get(job) for one in tallies for job in one.open_jobs]
+    known = [seconds for seconds in found if seconds is not None]
+    return known if len(known) == len(found) else []
 
 
 def check_limit(offer: Estimate, max_cost: float | None) -> None:

@@ -6,8 +6,8 @@ import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
-from fleet.evals.cost import FIRST_SLOTS
 from fleet.evals.documents import EvalId, JobId
+from fleet.evals.forecast import FIRST_SLOTS
 from fleet.evals.progress import WorkerTally
 
 Expected = Mapping[EvalId, Mapping[JobId, float]]

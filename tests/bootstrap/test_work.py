@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from bootstrap.runners import JobCrashed
-from bootstrap.slots import DOUBLE_EVERY, Slots
+from bootstrap.slots import Slots
 from bootstrap.work import POLL_SECONDS, QUIET_SECONDS
 from fleet.aws.failures import Denied, Throttled
 from fleet.aws.queues import Depth
 from fleet.evals.documents import JobFailure, JobMessage
+from fleet.evals.forecast import DOUBLE_EVERY
 from tests.bootstrap.world import EVAL, LAYOUT, WORK, Script, World
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -89,3 +90,52 @@ def test_a_limit_that_nobody_could_hold_is_refused_before_the_launch() -> None:
         check_limit(an_offer(1.0, others=[Price("m7i.4xlarge", "spot", None)]), 5.0)
     for offer, limit in ((an_offer(None), None), (an_offer(1.0), 5.0), (an_offer(None, done=40), 5.0)):
         check_limit(offer, limit)
+
+
+def a_known_offer(known: int = 40, **options: Any) -> Estimate:
+    """Forty jobs of ten minutes; of the first `known` of them it is known."""
+    tally = EvalTally(eval_id="e", task="elements", model="scripted/chemist", jobs={f"j{n}": 2 for n in range(40)})
+    return estimate(
+        [tally],
+        prices=[Price("c7i.4xlarge", "on-demand", 0.72), Price("m7i.4xlarge", "on-demand", None)],
+        region="us-east-1",
+        max_workers=24,
+        max_hours=24,
+        expected={"e": {f"j{n}": 600.0 for n in range(known)}},
+        **{"concurrency": 8, "settled": 8, **options},
+    )
+
+
+def test_with_history_the_estimate_has_a_table_of_fleet_sizes_and_marks_the_one_that_is_launched() -> None:
+    offer = a_known_offer()
+    assert offer.workers == 3
+    assert offer.line().endswith("; about 22 min by earlier runs")
+    assert [row[0] for row in offer.table()] == ["instances", *(str(one.instances) for one in offer.fleets)]
+    (marked,) = [row for row in offer.table() if row[-1]]
+    assert marked == ["3", "22 min", "0.9", "$0.66", "unknown", "this one"]
+    assert offer.lines()[0] == offer.line()
+    assert next(line for line in offer.lines() if "this one" in line).split()[:2] == ["3", "22"]
+    assert f"| {' | '.join(marked)} |" in offer.markdown()
+
+
+@pytest.mark.parametrize("known", [0, 39])
+def test_an_estimate_invents_no_numbers(known: int) -> None:
+    """Where nothing, or not everything, is known of the jobs, it is what it is without history."""
+    offer = a_known_offer(known)
+    assert (offer.fleets, offer.table(), offer.lines()) == ((), [], [offer.line()])
+    assert offer.workers == workers_for(40, max_workers=24, concurrency=8)
+    assert "earlier runs" not in offer.markdown()
+
+
+def test_only_spot_instances_are_expected_to_be_lost() -> None:
+    spot = [Price("c7i.4xlarge", "spot", 0.3)]
+    tally = EvalTally(eval_id="e", task="t", model="m", jobs={"j": 1})
+    billed = [
+        estimate(
+            [tally], prices=prices, region="r", max_workers=1, concurrency=8, max_hours=1, expected={"e": {"j": 6e3}}
+        )
+        .fleets[0]
+        .billed
+        for prices in (spot, [Price("c7i.4xlarge", "on-demand", 0.3)])
+    ]
+    assert billed[0] > billed[1]
