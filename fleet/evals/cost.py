@@ -64,13 +64,13 @@ class Estimate:
         """The estimate in one line."""
         samples = sum(pairs for _, _, pairs, _ in self.evals)
         line = f"{samples} samples on {self.workers} × {self._instances()}, {self._an_hour()}"
-        return f"{line}; about {_time(knee(self.fleets).seconds)} by earlier runs" if self.fleets else line
+        taken = [one for one in self.fleets if one.instances == self.workers]
+        return f"{line}; about {_time(taken[0].seconds)} by earlier runs" if taken else line
 
     def table(self) -> list[list[str]]:
         """Time and cost of fleets of several sizes, and of each kind of instance: a head and a row a size; empty: not known."""
         if not self.fleets:
             return []
-        taken = knee(self.fleets)
         head = ["instances", "time", "instance-hours", *(_named(price) for price in self.prices), ""]
         rows = [
             [
@@ -78,7 +78,7 @@ class Estimate:
                 _time(one.seconds),
                 f"{one.billed / 3600:.1f}",
                 *("unknown" if p.hourly is None else f"${one.billed / 3600 * p.hourly:.2f}" for p in self.prices),
-                "this one" if one is taken else "",
+                "this one" if one.instances == self.workers else "",
             ]
             for one in self.fleets
         ]
@@ -168,10 +168,11 @@ def estimate(
     workers = workers_for(sum(jobs for *_, jobs in evals), max_workers=max_workers, concurrency=concurrency)
     loss = SPOT_LOSS if any(price.market == "spot" for price in prices) else 0.0
     seconds = _seconds(tallies, expected or {})
-    fleets = forecasts(seconds, max_workers, FleetModel(concurrency, settled, loss)) if seconds else ()
+    model = FleetModel(concurrency, settled, loss)
+    fleets = forecasts(seconds, max_workers, model, usual=workers) if seconds else ()
     return Estimate(
         evals=evals,
-        workers=knee(fleets).instances if fleets else workers,
+        workers=knee(fleets, usual=workers).instances if fleets else workers,
         prices=tuple(prices),
         region=region,
         max_hours=max_hours,

@@ -22,6 +22,8 @@ SPOT_LOSS = 0.05
 """Share of spot instances that are taken back in an hour: an assumption, and rather high for most types."""
 TOLERANCE = 0.10
 """By how much a bill may be above the cheapest fleet's for the sake of time."""
+WORTH_S = 3600.0
+"""Instance-seconds in all that aren't worth a smaller fleet than is launched without history."""
 AS_FAST = 1.02
 """Fleets within this factor take the same time: the smaller one does."""
 
@@ -79,14 +81,21 @@ def forecast(seconds: Sequence[float], instances: int, model: FleetModel) -> For
     return Forecast(instances, end, billed * (1 + model.loss * again / 3600))
 
 
-def forecasts(seconds: Sequence[float], max_workers: int, model: FleetModel) -> tuple[Forecast, ...]:
-    """Fleets of several sizes, the smallest first, up to `max_workers` and to an instance for each job."""
-    return tuple(forecast(seconds, size, model) for size in _sizes(min(max_workers, len(seconds))))
+def forecasts(seconds: Sequence[float], max_workers: int, model: FleetModel, *, usual: int) -> tuple[Forecast, ...]:
+    """Fleets of several sizes, the smallest first, up to `max_workers` and to an instance for each job; and the usual one."""
+    sizes = {*_sizes(min(max_workers, len(seconds))), usual}
+    return tuple(forecast(seconds, size, model) for size in sorted(sizes))
 
 
-def knee(fleets: Sequence[Forecast]) -> Forecast:
-    """The fleet to launch: of those whose bill is within `TOLERANCE` of the cheapest one's, the smallest that is as fast as any."""
+def knee(fleets: Sequence[Forecast], *, usual: int) -> Forecast:
+    """The fleet to launch: the usual one, if it wastes next to nothing.
+
+    Else, of those whose bill is within `TOLERANCE` of the cheapest one's, the smallest that is as fast as any.
+    """
     cheapest = min(one.billed for one in fleets)
+    for one in fleets:
+        if one.instances == usual and one.billed <= cheapest + WORTH_S:
+            return one
     within = [one for one in fleets if one.billed <= cheapest * (1 + TOLERANCE)]
     fastest = min(one.seconds for one in within)
     return min((one for one in within if one.seconds <= fastest * AS_FAST), key=lambda one: one.instances)

@@ -108,13 +108,13 @@ def a_known_offer(known: int = 40, **options: Any) -> Estimate:
 
 def test_with_history_the_estimate_has_a_table_of_fleet_sizes_and_marks_the_one_that_is_launched() -> None:
     offer = a_known_offer()
-    assert offer.workers == 3
-    assert offer.line().endswith("; about 22 min by earlier runs")
+    assert offer.workers == 5
+    assert offer.line().endswith("; about 12 min by earlier runs")
     assert [row[0] for row in offer.table()] == ["instances", *(str(one.instances) for one in offer.fleets)]
     (marked,) = [row for row in offer.table() if row[-1]]
-    assert marked == ["3", "22 min", "0.9", "$0.66", "unknown", "this one"]
+    assert marked == ["5", "12 min", "1.0", "$0.69", "unknown", "this one"]
     assert offer.lines()[0] == offer.line()
-    assert next(line for line in offer.lines() if "this one" in line).split()[:2] == ["3", "22"]
+    assert next(line for line in offer.lines() if "this one" in line).split()[:2] == ["5", "12"]
     assert f"| {' | '.join(marked)} |" in offer.markdown()
 
 
