@@ -215,7 +215,11 @@ class Observer:
 
     async def _adopt_recorded(self, pool: str, present: set[UUID]) -> None:
         """Flow runs whose instance nobody watches and nobody sees: it may have ended while no pool worker was there."""
-        for view in await self._runs.at_work(pool):
+        views = await self._runs.at_work(pool)
+        await self._take_up_again(
+            [view for view in views if view.phase is RunPhase.SUBMITTING and view.id not in present]
+        )
+        for view in views:
             watched = {watch.run_id for watch in self._watches.values()} | self._launching.keys() | present
             region, _, instance_id = (view.infrastructure or "").partition("::")
             # A run that is being submitted still has the record of the attempt before.
@@ -225,6 +229,21 @@ class Observer:
             self._watches.setdefault(
                 instance_id, Watched(view.id, instance_id, terms, born=self._clock(), adopted=True)
             )
+
+    async def _take_up_again(self, submitting: Sequence[RunView]) -> None:
+        """Flow runs that a pool worker took up and nobody launches: it was killed in between, and Prefect submits no run twice.
+
+        Where other pool workers are at work, one of them may be launching: then the runs get the time that this may take.
+        """
+        orphans = [view for view in submitting if view.id not in self._launching.keys() | self._host.submitting()]
+        if not orphans:
+            return
+        alone = await self._host.is_alone()
+        oldest = self._now() - datetime.timedelta(seconds=self._settings.launch_seconds + UNCLAIMED_S)
+        for view in orphans:
+            if alone or (view.since is not None and view.since < oldest):
+                await self._runs.schedule_again(view.id, "the pool worker that took it up was killed before its launch")
+                self._log.warning("Flow run %s is launched again: whoever took it up is gone", view.id)
 
     async def _record(self, seen: Mapping[Aws, Mapping[str, Instance]], views: Mapping[UUID, RunView]) -> None:
         """Write an instance's id on the flow run that doesn't name it: Prefect only logs it when that fails.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.exceptions import Abort, ObjectNotFound, Pause
-from prefect.states import Cancelled, Crashed
+from prefect.states import Cancelled, Crashed, Scheduled
 from prefect.utilities.engine import propose_state
 
 from fleet.pool.verdict import RunPhase, run_phase
@@ -44,6 +45,8 @@ class RunView:
     run: FlowRun
     why: str = ""
     """What its state says about itself."""
+    since: datetime.datetime | None = None
+    """When it came into its state, by Prefect's clock."""
 
 
 class RunStates:
@@ -111,6 +114,14 @@ class RunStates:
         with suppress(ObjectNotFound):
             await self._client().update_flow_run(run_id, infrastructure_pid=infrastructure)
 
+    async def schedule_again(self, run_id: UUID, why: str) -> None:
+        """Have a pool worker take up a run that is Pending still: Prefect itself submits each run once."""
+        with suppress(ObjectNotFound):
+            state = (await self._client().read_flow_run(run_id)).state
+            if state is not None and state.type == StateType.PENDING:
+                # By force: the server's rules know no way back from Pending.
+                await self._client().set_flow_run_state(run_id, Scheduled(message=why), force=True)
+
     async def describe(self, run_id: UUID, instance_type: str, market: str) -> None:
         """Write down on the flow run what its instance is, for whoever counts its cost."""
         await self._client().update_flow_run_labels(run_id, {TYPE_LABEL: instance_type, MARKET_LABEL: market})
@@ -140,4 +151,5 @@ def view_of(run: FlowRun) -> RunView:
         infrastructure=run.infrastructure_pid,
         run=run,
         why=(state.message or "") if state else "",
+        since=state.timestamp if state else None,
     )

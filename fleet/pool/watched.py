@@ -76,6 +76,9 @@ class Runs(Protocol):
     async def record(self, run_id: UUID, infrastructure: str) -> None:
         """Write down on the flow run what it runs on."""
 
+    async def schedule_again(self, run_id: UUID, why: str) -> None:
+        """Have a pool worker take up a run that is Pending."""
+
 
 class Host(Protocol):
     """The pool worker, as far as its observer needs it."""
@@ -88,6 +91,12 @@ class Host(Protocol):
 
     async def terms(self, run: FlowRun | None, region: str) -> Terms:
         """How an adopted instance is watched."""
+
+    def submitting(self) -> frozenset[UUID]:
+        """The flow runs that this pool worker has taken up and not launched yet."""
+
+    async def is_alone(self) -> bool:
+        """Whether the work pool has no other worker at work."""
 
     def log_of(self, run: FlowRun) -> Logger:
         """The log of a flow run."""

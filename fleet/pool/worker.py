@@ -10,12 +10,13 @@ import dataclasses
 import os
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import anyio
 import anyio.abc
 import anyio.to_thread
 import httpx
-from prefect.client.schemas.objects import FlowRun, State
+from prefect.client.schemas.objects import FlowRun, State, WorkerStatus
 from prefect.exceptions import Abort, InfrastructureNotAvailable, InfrastructureNotFound, Pause
 from prefect.logging.loggers import PrefectLogAdapter
 from prefect.states import InfrastructurePending
@@ -288,6 +289,15 @@ class EC2Worker(BaseWorker[EC2JobConfiguration, EC2Variables, EC2WorkerResult]):
             except Exception as error:  # noqa: BLE001  a deleted deployment, a block that is gone: watch all the same
                 self._logger.warning("The job variables of flow run %s can't be resolved: %s", run.id, error)
         return _terms(configuration, self._access.of(configuration.aws_credentials, region))
+
+    def submitting(self) -> frozenset[UUID]:
+        """The flow runs that this pool worker has taken up and not launched yet, as Prefect keeps them."""
+        return frozenset(self._submitting_flow_run_ids)
+
+    async def is_alone(self) -> bool:
+        """Whether the work pool has no other worker online: Prefect says so for a minute and a half after one's last word."""
+        workers = await self.client.read_workers_for_work_pool(self.work_pool.name)
+        return all(one.name == self.name or one.status is not WorkerStatus.ONLINE for one in workers)
 
     def log_of(self, run: FlowRun) -> PrefectLogAdapter:
         """The log of a flow run."""

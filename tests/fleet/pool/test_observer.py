@@ -58,6 +58,12 @@ class World:
     """Instances that nobody may end."""
     """What fails now: describe, terminate, read, set."""
     while_reading: Callable[[], None] = lambda: None
+    taken_up: set[UUID] = field(default_factory=set)
+    """Flow runs that this pool worker is submitting."""
+    others: bool = False
+    """Whether the pool has other workers."""
+    since: dict[UUID, datetime.datetime] = field(default_factory=dict)
+    scheduled: list[UUID] = field(default_factory=list)
 
     def observer(self) -> Observer:
         log = logging.Logger("test")
@@ -138,7 +144,17 @@ class World:
         self._fail("record")
         self.recorded[run_id] = infrastructure
 
+    async def schedule_again(self, run_id: UUID, why: str) -> None:
+        self.phases[run_id] = RunPhase.RELEASED
+        self.scheduled.append(run_id)
+
     # The pool worker
+
+    def submitting(self) -> frozenset[UUID]:
+        return frozenset(self.taken_up)
+
+    async def is_alone(self) -> bool:
+        return not self.others
 
     def pool(self) -> tuple[str, str] | None:
         return POOL, "ec2"
@@ -153,7 +169,8 @@ class World:
         return self.log
 
     def _view(self, run_id: UUID) -> RunView:
-        return RunView(run_id, self.phases[run_id], self.recorded.get(run_id), cast("Any", None))
+        since = self.since.get(run_id, START)
+        return RunView(run_id, self.phases[run_id], self.recorded.get(run_id), cast("Any", None), since=since)
 
     def _set(self, run_id: UUID, phase: RunPhase, why: str) -> bool:
         self._fail("set")
@@ -592,3 +609,47 @@ def test_an_instance_that_is_watched_is_never_taken_for_unclaimed() -> None:
     world.clock.seconds += 10_000
     anyio.run(observer.look)
     assert not world.instances[instance.id].leaving
+
+
+# Flow runs between two pool workers
+
+
+def taken_up(world: World) -> UUID:
+    """A flow run that a pool worker made Pending, and nothing more."""
+    run_id = uuid4()
+    world.phases[run_id], world.since[run_id] = RunPhase.SUBMITTING, world.clock.now()
+    return run_id
+
+
+@pytest.mark.fault("pool-worker-dies")
+def test_a_run_that_a_killed_pool_worker_had_taken_up_is_launched_after_all(world: World) -> None:
+    run_id = taken_up(world)
+    looks(world.observer())
+    assert world.scheduled == [run_id]
+
+
+def test_a_run_that_is_being_launched_is_left_alone(world: World) -> None:
+    """By this pool worker, on its way to a launch or in one; or by an instance that boots already."""
+    observer = world.observer()
+    world.taken_up = {taken_up(world)}
+    world.launch(phase=RunPhase.SUBMITTING, recorded=False)
+    run_id = taken_up(world)
+
+    async def go() -> None:
+        with observer.launching(run_id):
+            await observer.look()
+
+    anyio.run(go)
+    assert world.scheduled == []
+
+
+def test_another_pool_worker_gets_the_time_that_a_launch_may_take(world: World) -> None:
+    world.others = True
+    observer, run_id = world.observer(), taken_up(world)
+    longest = PoolSettings().launch_seconds + UNCLAIMED_S
+    world.clock.seconds += longest
+    looks(observer)
+    assert world.scheduled == []
+    world.clock.seconds += PoolSettings().sweep_seconds
+    looks(observer)
+    assert world.scheduled == [run_id]

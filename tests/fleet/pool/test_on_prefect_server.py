@@ -14,7 +14,7 @@ from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
 from prefect.client.schemas.objects import FlowRun, WorkPool
 from prefect.settings import PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
-from prefect.states import Cancelling, Running, Scheduled
+from prefect.states import Cancelling, Pending, Running, Scheduled
 
 from fleet.aws.instances import Instance, Instances
 from fleet.aws.session import Aws
@@ -223,6 +223,26 @@ def test_the_next_pool_worker_watches_what_the_last_one_left(play: Play, access:
             await anyio.sleep(0.1)
         stage.aws.ec2.terminate_instances(InstanceIds=[instance.id])
         await stage.wait(run, "Crashed")
+
+    play(story)
+
+
+@pytest.mark.fault("pool-worker-dies")
+def test_a_run_that_the_last_pool_worker_took_up_and_never_launched_gets_its_instance(play: Play) -> None:
+    """Prefect shows it as Pending for ever: it submits each run once. While another worker is online, that one may be launching."""
+
+    async def story(stage: Stage) -> None:
+        await stage.client.send_worker_heartbeat(stage.pool.name, "another")
+        run = await stage.client.create_flow_run_from_deployment(stage.deployment)
+        await stage.client.set_flow_run_state(run.id, Pending())
+        await stage.looks(5)
+        await stage.wait(run, "Pending")
+        gone = await stage.client._client.delete(f"/work_pools/{stage.pool.name}/workers/another")
+        gone.raise_for_status()
+        await stage.wait(run, "Scheduled")
+        await stage.worker.get_and_submit_flow_runs()
+        await stage.wait(run, "InfrastructurePending")
+        assert len(await stage.living()) == 1
 
     play(story)
 
