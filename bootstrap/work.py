@@ -193,22 +193,16 @@ class Work:
         return self.leaving or "stopped"
 
     async def _nothing_is_left(self) -> bool:
-        """Whether it is idle and no job can be expected: none came for `idle_seconds`, or none waits in the queue.
-
-        Jobs that others hold don't count. Each of those is somebody's who takes it up again, or whom the controller replaces when
-        they are lost (`fleet.evals.steps`); to stay for that would cost every instance of every run its last minute.
-        """
+        """Whether it is idle and no job can be expected."""
         clock = self.deliveries.clockwork
         idle = clock.now() - self._idle_from
         if self.held or self.running or idle < min(QUIET_SECONDS, self.idle_seconds):
             return False
-        if idle >= self.idle_seconds:
-            return True
         try:
             depth = await clock.in_thread(self.receiver.depth, self.deliveries.queue)
         except AwsRefused:  # the next poll finds out what it is
-            return False
-        return not self.running and not depth.waiting and not depth.delayed
+            depth = None
+        return not self.running and is_over(idle, depth, self.idle_seconds)
 
     def _receive(self, most: int) -> list[Message]:
         return self.receiver.receive(self.deliveries.queue, most=most, wait=POLL_SECONDS)
@@ -297,6 +291,18 @@ class Work:
         if released:
             self.given_back += released
             self.say(f"jobs in flight that are given back: {len(released)}")
+
+
+def is_over(idle: float, depth: Depth | None, idle_seconds: float) -> bool:
+    """Whether a worker that is idle for so many seconds ends: none came for `idle_seconds`, or none is in the queue.
+
+    Jobs that others hold don't count. Each of those is somebody's who takes it up again, or whom the controller replaces when
+    they are lost (`fleet.evals.steps`); to stay for that would cost every instance of every run its last minute.
+    `depth`: of the work queue; None: not known.
+    """
+    if idle >= idle_seconds:
+        return True
+    return idle >= QUIET_SECONDS and depth is not None and not depth.waiting and not depth.delayed
 
 
 def told(outcomes: Mapping[str, int]) -> str:

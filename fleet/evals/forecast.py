@@ -24,6 +24,8 @@ TOLERANCE = 0.10
 """By how much a bill may be above the cheapest fleet's for the sake of time."""
 WORTH_S = 3600.0
 """Instance-seconds in all that aren't worth a smaller fleet than is launched without history."""
+SLOWEST = 2.0
+"""How many times as long as the usual fleet's a smaller one's time may be: nobody waits for a day to save a tenth."""
 AS_FAST = 1.02
 """Fleets within this factor take the same time: the smaller one does."""
 
@@ -90,13 +92,15 @@ def forecasts(seconds: Sequence[float], max_workers: int, model: FleetModel, *, 
 def knee(fleets: Sequence[Forecast], *, usual: int) -> Forecast:
     """The fleet to launch: the usual one, if it wastes next to nothing.
 
-    Else, of those whose bill is within `TOLERANCE` of the cheapest one's, the smallest that is as fast as any.
+    Else, of those that don't take `SLOWEST` times as long and whose bill is within `TOLERANCE` of the cheapest of them, the
+    smallest that is as fast as any.
     """
-    cheapest = min(one.billed for one in fleets)
-    for one in fleets:
-        if one.instances == usual and one.billed <= cheapest + WORTH_S:
-            return one
-    within = [one for one in fleets if one.billed <= cheapest * (1 + TOLERANCE)]
+    known = next(one for one in fleets if one.instances == usual)
+    if known.billed <= min(one.billed for one in fleets) + WORTH_S:
+        return known
+    quick = [one for one in fleets if one.seconds <= known.seconds * SLOWEST]
+    cheapest = min(one.billed for one in quick)
+    within = [one for one in quick if one.billed <= cheapest * (1 + TOLERANCE)]
     fastest = min(one.seconds for one in within)
     return min((one for one in within if one.seconds <= fastest * AS_FAST), key=lambda one: one.instances)
 

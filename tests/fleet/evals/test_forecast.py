@@ -10,6 +10,7 @@ from fleet.evals.forecast import (
     AS_FAST,
     BOOT_S,
     LAST_S,
+    SLOWEST,
     TOLERANCE,
     WORTH_S,
     FleetModel,
@@ -51,14 +52,15 @@ def test_the_fleet_that_is_launched_is_the_usual_one_or_within_the_tolerance_and
     usual = data.draw(st.integers(1, min(most, len(took))))
     fleets = forecasts(took, most, model, usual=usual)
     taken = knee(fleets, usual=usual)
-    cheapest = min(one.billed for one in fleets)
+    (known,) = [one for one in fleets if one.instances == usual]
     assert taken.instances <= most
-    if taken.instances == usual and taken.billed <= cheapest + WORTH_S:
+    assert taken.seconds <= known.seconds * SLOWEST
+    if taken == known and taken.billed <= min(one.billed for one in fleets) + WORTH_S:
         return
-    assert taken.billed <= cheapest * (1 + TOLERANCE)
-    for one in fleets:
-        if one.billed <= cheapest * (1 + TOLERANCE):
-            assert taken.seconds <= one.seconds * AS_FAST
+    quick = [one for one in fleets if one.seconds <= known.seconds * SLOWEST]
+    dearest = min(one.billed for one in quick) * (1 + TOLERANCE)
+    assert taken.billed <= dearest
+    assert all(taken.seconds <= one.seconds * AS_FAST for one in quick if one.billed <= dearest)
 
 
 def test_a_fleet_that_would_wait_for_a_long_job_is_launched_smaller() -> None:
