@@ -245,6 +245,7 @@ class Instance:
             instance=self.id,
             rates=await self._rates(),
             preload=[await manifests.of(eval_id) for eval_id in self.order.eval_ids],
+            refused=lambda seconds: work.refused(seconds),
         )
         try:
             async with pool:

@@ -43,6 +43,8 @@ RESULT_UNUSABLE = "ResultUnusable"
 UNREADABLE = (*NO_ZIP, AttributeError, DocumentRefused, LookupError, OSError, TypeError)
 """What comes of an answer, or of a log, that isn't a runner's own."""
 
+LONGEST_WAIT_S = 3600.0
+"""Seconds that a refused call may be said to wait: Inspect waits half an hour at most, and what says so is the user's code."""
 ZYGOTE_LOG = "zygote.log"
 _LINE_LIMIT = 2**28
 
@@ -145,7 +147,11 @@ class Runner:
         with contextlib.suppress(ConnectionError):
             self._writer.write(json.dumps(message).encode() + b"\n")
             await self._writer.drain()
-        return await self.hear()
+        while "refused" in (heard := await self.hear()):
+            seconds = heard["refused"]
+            if isinstance(seconds, (int, float)) and 0 <= seconds < LONGEST_WAIT_S:
+                self._pool.refused(float(seconds))
+        return heard
 
     async def hear(self) -> dict[str, Any]:
         """Its next message. RunnerDied: there will be none."""
@@ -204,12 +210,15 @@ class RunnerPool:
         instance: str = "",
         rates: Path | None = None,
         preload: Sequence[EvalManifest] = (),
+        refused: Callable[[float], None] = lambda _seconds: None,
     ) -> None:
         """`folder` gets the runners' output; `env` is their whole environment (secrets included); `user` runs them.
 
         `instance` is put into each result; `rates` is a file of model prices; `preload` names evals to come, whose code is
-        then imported once for all runners.
+        then imported once for all runners. `refused` is told at once when a provider refuses a model call by its rate, with the
+        seconds until Inspect tries it again, as a share of the job: its samples run side by side.
         """
+        self.refused = refused
         self.user = user
         self.instance = instance
         self.rates = rates.absolute() if rates else None

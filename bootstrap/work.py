@@ -9,6 +9,7 @@ host's sake holds the intake too.
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from anyio.abc import TaskGroup
 from pydantic import JsonValue
 
 from bootstrap.delivery import Delivered, Deliveries
-from bootstrap.slots import Slots
+from bootstrap.slots import Round, Slots
 from fleet.aws.failures import AwsRefused, CredentialsBad, Denied
 from fleet.aws.queues import BATCH, Depth, Message, QueueGone
 from fleet.evals.documents import EvalId, JobMessage
@@ -97,6 +98,9 @@ class Work:
     leaving: Literal["interrupted", "host"] | None = None
     why: str = ""
     """Why it leaves, for a person."""
+    draw: Callable[[], float] = random.random
+    """By which slots are rounded."""
+    _round: Round = field(default_factory=Round)
     _leave_by: float = 0.0
     _left: anyio.Event = field(default_factory=anyio.Event)
     _flights: list[_Flight] = field(default_factory=list)
@@ -239,13 +243,35 @@ class Work:
             )
             await self.deliveries.reports.send("host", taking=False, why=delivered.unfit)
         elif delivered.rate_limited:
-            before = self.slots.now
-            self._take_slots(self.slots.after_rate_limit(self.deliveries.clockwork.now()))
-            if self.slots.now != before:
-                self.say(f"rate limited: {before} slots become {self.slots.now}")
+            self.refused(delivered.again_in)
             await self.deliveries.reports.send("rate_limited", times=delivered.rate_limited, slots=self.slots.now)
         elif delivered.outcome == "done":
             self._take_slots(self.slots.after_clean_job())
+
+    def refused(self, seconds: float) -> None:
+        """A provider refused a call of a job in flight by its rate; the job waits so long before it tries again."""
+        self._round.waited += seconds
+        self._limit(self.slots.after_rate_limit())
+
+    def _judge_round(self, seconds: float) -> None:
+        """Take in some more seconds, and decide when a round is over. What runs beyond the slots says nothing about them."""
+        if self.held or self.running > self.slots.now:
+            self._round = Round()
+            return
+        self._round.pass_by(seconds, self.running)
+        if (share := self._round.share) is not None:
+            full = self.running >= self.slots.now
+            self._limit(self.slots.after_round(share, full=full, draw=self.draw()))
+            self._round = Round()
+
+    def _limit(self, slots: Slots) -> None:
+        """Take what rate limits make of the slots."""
+        before, now = self.slots.now, slots.now
+        self._take_slots(slots)
+        if now != before:
+            self._round = Round()
+            self.say(f"rate {'limited' if now < before else 'allows more'}: {before} slots become {now}")
+            self._freed.set()
 
     async def _grow(self) -> None:
         """Let the slots follow time, while nothing has said how many are right."""
@@ -263,6 +289,7 @@ class Work:
         while True:
             await self.deliveries.reports.send("beat", slots=self.slots.now, running=self.running)
             await self.deliveries.clockwork.sleep(BEAT_SECONDS)
+            self._judge_round(BEAT_SECONDS)
 
     async def _stop_when_told(self, jobs: TaskGroup) -> None:
         await self.stop.wait()

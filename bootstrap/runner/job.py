@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -38,14 +38,19 @@ class JobIncomplete(Exception):
 
 @hooks(name="inspect_fleet", description="counts refusals by rate")
 class Refusals(Hooks):
-    """How often a provider refused by rate, over all samples of this process."""
+    """How often a provider refused by rate, over all samples of this process; who wants to know it at once is told."""
 
     count = 0
+    at_once = 1
+    """Samples that run side by side in the job."""
+    tell: Callable[[float], None] = staticmethod(lambda _seconds: None)
+    """Called with the seconds that the job as a whole loses by waiting."""
 
     async def on_model_retry(self, data: ModelRetry) -> None:
         """Inspect's own retry of a model call; the sample goes on."""
         if data.status_code in RATE_LIMITED:
             Refusals.count += 1
+            Refusals.tell(data.wait_time / Refusals.at_once)
 
 
 class Planned(SampleSource):
@@ -87,13 +92,15 @@ class Jobs:
             pairs = [(await _inlined(built.sample(ref["id"], ref["digest"])), ref["epoch"]) for ref in job["samples"]]
             wanted = {(str(ref["id"]), ref["epoch"]) for ref in job["samples"]}
             task = task_with(copy.copy(built.task), dataset=Planned(pairs))
+        settings = job_settings(what.get("eval_config") or {}, len(wanted) if wanted else None)
+        Refusals.at_once = settings.get("max_samples") or 1
         scratch = folder / "log"
         scratch.mkdir(parents=True, exist_ok=True)
         with inside.without_metrics() if wanted else nullcontext():
             logs = await eval_async(
                 task,
                 **call(what),
-                **job_settings(what.get("eval_config") or {}, len(wanted) if wanted else None),
+                **settings,
                 log_dir=str(scratch),
                 log_header_only=True,
                 model_cost_config=rates,

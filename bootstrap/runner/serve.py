@@ -1,8 +1,8 @@
 """The verb `serve`: a warm runner, or the zygote that forks runners. Speaks JSON lines over an inherited socket.
 
 `serve runner FD` takes jobs: `{"what": …, "job": …, "folder": …, "rates": …}`, one at a time, each answered by `{"done": …}`
-or `{"crashed": …}`. It ends when its socket closes, and on SIGTERM, also in the middle of a job: Inspect then unwinds as on
-Ctrl-C, closing sandboxes.
+or `{"crashed": …}`, and before that by a `{"refused": SECONDS}` for each model call that was refused by rate and waits. It ends
+when its socket closes, and on SIGTERM, also in the middle of a job: Inspect then unwinds as on Ctrl-C, closing sandboxes.
 
 `serve zygote FD` imports once and forks a runner for each `{"spawn": NUMBER, "log": …}` that comes with a socket. It is the
 runners' parent, so it alone signals and reaps them. What to import it learns from a trial: a child that builds the tasks,
@@ -48,9 +48,10 @@ async def _serve(sock: socket.socket) -> None:
     if ours is not None:
         loop.add_signal_handler(signal.SIGTERM, ours.cancel)
     from . import inside
-    from .job import Jobs
+    from .job import Jobs, Refusals
 
     reader, writer = await asyncio.open_connection(sock=sock, limit=2**28)
+    Refusals.tell = staticmethod(lambda seconds: _say(writer, {"refused": seconds}))
     jobs = Jobs()
     async with inside.shared_files():
         _say(writer, {"ready": os.getpid()})

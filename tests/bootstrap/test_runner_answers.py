@@ -124,6 +124,22 @@ def test_a_result_is_read_in_its_jobs_own_folder_whatever_the_runner_says(
     assert threading.main_thread() not in threads
 
 
+def test_what_comes_before_an_answer_is_told_if_it_makes_sense(tmp_path: Path) -> None:
+    told: list[float] = []
+    lines = [{"refused": 2.5}, {"refused": "long"}, {"refused": -1}, {"refused": 1e9}, {"refused": 4}, done()]
+    text = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    (tmp_path / NAME).write_bytes(log_of(JOB))
+    process = Process(tmp_path, code=0, said=text)
+
+    async def main() -> JobAnswer:
+        runner = process.runner()
+        runner._pool.refused = told.append
+        return await runner.run(MANIFEST, JOB, tmp_path)
+
+    assert asyncio.run(main()).result == result_of(JOB)
+    assert told == [2.5, 4.0]
+
+
 def plain(folder: Path, content: bytes) -> None:
     (folder / NAME).write_bytes(content)
 

@@ -287,7 +287,10 @@ def test_homes_and_caches_may_lie_elsewhere_than_where_it_was_planned(
 def test_where_a_fork_isnt_safe_runners_are_processes_of_their_own(
     environment: JobEnvironment, manifests: dict[str, EvalManifest], tmp_path: Path
 ) -> None:
-    """A package that leaves a thread running would deadlock forked runners, now and then. Refusals by rate are counted."""
+    """A package that leaves a thread running would deadlock forked runners, now and then.
+
+    Refusals by rate are counted, and told at once.
+    """
     limited = manifests["plain"].model_copy(
         update={
             "model": ModelSpec(name="kit/limited", args={"refusals": 2}),
@@ -300,8 +303,11 @@ def test_where_a_fork_isnt_safe_runners_are_processes_of_their_own(
         runner = await pool.spawn()
         assert pool.forks is False
         pids.append(runner.pid)
+        waits: list[float] = []
+        pool.refused = waits.append
         answer = await runner.run(limited, limited.jobs[0], tmp_path / "job")
-        assert answer.rate_limited == 2
+        assert answer.rate_limited == len(waits) == 2
+        assert all(seconds > 0 for seconds in waits)
         assert not any(record.error for record in answer.result.samples)
         again = await runner.run(limited, limited.jobs[1], tmp_path / "job")
         assert again.rate_limited == 0

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bootstrap.slots import HALVE_EVERY, Slots, first_slots
+from bootstrap.slots import LITTLE, ROUND_S, Round, Slots, first_slots
 from fleet.aws.queues import Depth
 
 
@@ -59,7 +58,7 @@ def test_slots_in_full_use_double_until_something_says_how_many_are_right() -> N
         slots = slots.after_full_use()
         seen.append(slots.now)
     assert seen == [20, 32, 32]
-    limited = slots.after_rate_limit(0.0)
+    limited = slots.after_rate_limit()
     short = slots.after_shortage(running=8)
     settled = first_slots(32, cpus=16, settled=16)
     for known in (limited, short, settled):
@@ -77,22 +76,57 @@ def test_shares_leave_no_job_for_which_there_is_a_slot(jobs: int, fleet_size: in
 
 
 @pytest.mark.fault("rate-limit")
-def test_a_burst_of_rate_limits_halves_once_a_minute() -> None:
+def test_the_first_rate_limit_halves_and_a_burst_of_them_does_no_more() -> None:
     slots = Slots(most=32, now=32)
-    for at in (0.0, 1.0, 59.9):
-        slots = slots.after_rate_limit(at)
+    for _ in range(3):
+        slots = slots.after_rate_limit()
     assert slots.now == 16
-    assert slots.after_rate_limit(HALVE_EVERY).now == 8
+    assert slots.after_clean_job() == slots, "from here on rounds decide"
 
 
 @pytest.mark.fault("rate-limit")
-def test_clean_jobs_win_back_one_slot_each_up_to_the_most() -> None:
-    slots = Slots(most=6, now=4)
-    seen = []
-    for _ in range(4):
-        slots = slots.after_clean_job()
+@pytest.mark.parametrize(
+    ("share", "now"),
+    [
+        pytest.param(0.0, 20, id="no wait: as many as before, or more"),
+        pytest.param(0.015, 20, id="a little: as it should be"),
+        pytest.param(0.1, 14, id="a tenth: that, and room for the provider's bucket to fill"),
+        pytest.param(0.5, 6, id="half"),
+        pytest.param(3.0, 5, id="waits longer than the round: a quarter stays"),
+    ],
+)
+def test_a_round_cuts_by_what_was_waited(share: float, now: int) -> None:
+    assert Slots(most=32, now=20, level=20.0).after_round(share, full=True, draw=0.0).now == now
+
+
+@pytest.mark.fault("rate-limit")
+def test_quiet_rounds_come_back_to_the_level_quickly_and_go_beyond_it_slowly() -> None:
+    slots, seen = Slots(most=400, now=100, level=200.0), []
+    for _ in range(16):
+        slots = slots.after_round(0.0, full=True, draw=0.5)
         seen.append(slots.now)
-    assert seen == [5, 6, 6, 6]
+    assert seen[4] > 180
+    assert max(seen[:10]) < 210
+    assert seen[15] > 230
+    assert slots.after_round(0.0, full=False, draw=0.5) == slots, "slots that aren't used say nothing"
+
+
+def test_few_slots_are_rounded_by_chance() -> None:
+    """A fleet of a hundred instances with four slots each goes up by a few, not by a hundred."""
+    up = [Slots(most=32, now=4, level=4.0).after_round(0.0, full=True, draw=number / 100).now for number in range(100)]
+    assert sum(up) == 404
+
+
+def test_a_round_is_judged_after_its_time_and_by_what_was_in_use() -> None:
+    round_ = Round()
+    round_.waited = 6.0
+    round_.pass_by(ROUND_S - 1, running=4)
+    assert round_.share is None
+    round_.pass_by(1, running=4)
+    assert round_.share == pytest.approx(6 / (4 * ROUND_S))
+    idle = Round()
+    idle.pass_by(2 * ROUND_S, running=0)
+    assert idle.share is None
 
 
 @pytest.mark.parametrize(
@@ -116,21 +150,16 @@ def test_running_jobs_outlive_a_halving() -> None:
 
 @given(
     most=st.integers(1, 64),
-    steps=st.lists(st.one_of(st.none(), st.floats(0, 100, allow_nan=False)), max_size=50),
+    first=st.integers(1, 64),
+    shares=st.lists(st.tuples(st.floats(0, 5), st.booleans(), st.floats(0, 0.999)), max_size=50),
 )
 @pytest.mark.fault("rate-limit")
-def test_slots_stay_within_one_and_the_most_and_halvings_keep_their_distance(
-    most: int, steps: list[float | None]
+def test_slots_stay_within_one_and_the_most_and_waits_never_add_any(
+    most: int, first: int, shares: list[tuple[float, bool, float]]
 ) -> None:
-    slots, now, halvings = Slots(most=most, now=min(10, most)), 0.0, []
-    for step in steps:
-        before = slots
-        if step is None:
-            slots = slots.after_clean_job()
-        else:
-            now += step
-            slots = slots.after_rate_limit(now)
-            if slots.halved_at != before.halved_at:
-                halvings.append(now)
+    slots = Slots(most=most, now=min(first, most)).after_rate_limit()
+    for share, full, draw in shares:
+        before, slots = slots, slots.after_round(share, full=full, draw=draw)
         assert 1 <= slots.now <= most
-    assert all(later - earlier >= HALVE_EVERY for earlier, later in itertools.pairwise(halvings))
+        if share >= LITTLE:
+            assert slots.now <= before.now

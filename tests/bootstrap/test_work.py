@@ -215,7 +215,31 @@ def test_a_job_that_fails_by_a_rate_limit_halves_the_slots_too(tmp_path: Path) -
     world = World(tmp_path, 1, slots=8)
     world.scripts[world.jobs[0]] = Script(crashes=[crash("RateLimitError")])
     world.work()
-    assert world.workers[0].slots.now == 5, "halved by the failure, one more for the clean second try"
+    assert world.workers[0].slots.now == 4
+
+
+@pytest.mark.fault("rate-limit")
+def test_refused_calls_of_jobs_in_flight_cut_the_slots_and_quiet_rounds_win_them_back(tmp_path: Path) -> None:
+    """Long jobs: nobody waits for their end to hear of it. They go on, and what they make room for isn't taken."""
+    world = World(tmp_path, 40, slots=16)
+    world.slots = Slots(most=16, now=16)
+    world.scripts = {job: Script(seconds=40) for job in world.jobs}
+    seen: list[tuple[int, int]] = []
+
+    def look() -> None:
+        seen.append((world.workers[0].running, world.workers[0].slots.now))
+
+    world.at(10, lambda: world.workers[0].refused(3.0))
+    world.at(11, look)
+    world.at(50, look)
+    world.at(1, lambda: setattr(world.workers[0], "draw", lambda: 0.5))
+    world.at(60, lambda: world.workers[0].refused(120.0))
+    world.at(79, look)
+    world.work()
+    assert seen[:2] == [(16, 8), (8, 8)]
+    assert seen[2][1] == 2, "half of the time was waited: what is left of eight, less a fifth of them"
+    assert world.workers[0].slots.now > 2
+    assert any("rate limited: 16 slots become 8" in line for line in world.said)
 
 
 @pytest.mark.fault("given-back")

@@ -9,6 +9,7 @@ from bootstrap.lease import LEAVE_SECONDS
 from bootstrap.notices import FINISH_SECONDS, MARGIN_SECONDS
 from bootstrap.partial import ENDING_SECONDS, MOST_BYTES
 from bootstrap.secrets import PATIENCE
+from bootstrap.slots import ROUND_S
 from fleet.account.heartbeat import SILENCE
 from fleet.aws.queues import MOST_LEASE_SECONDS
 from fleet.backends.farewell import AGAIN_S
@@ -46,7 +47,7 @@ NUMBERS = {
     "twelve-hours": [f"the {MOST_LEASE_SECONDS / 3600:.0f} hours", f"for {word(LEAVE_SECONDS / 60)} minutes"],
     "partial-log": [f"({MOST_BYTES / 2**20:.0f} MB at most, {ENDING_SECONDS:.0f} s for the runner"],
     "job-fails": [f"until the {ordinal(MOST_FAILURES)} failure", f"until the {ordinal(RATE_LIMIT_FAILURES)}"],
-    "rate-limit": [f"({LONGEST_DELAY} s apart at most)"],
+    "rate-limit": [f"each round of {ROUND_S:.0f} s", f"({LONGEST_DELAY} s apart at most)"],
     "failing-jobs": [f"more than {FAILURE_SHARE:.0%} of jobs ({word(FIRST_JOBS)} at least)"],
     "no-workers": [f"within {LAUNCH_S / 60:.0f} minutes"],
     "controller-killed": [f"After {word(SILENCE.total_seconds() / 60)} minutes without a heartbeat"],
