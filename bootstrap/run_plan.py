@@ -53,6 +53,8 @@ class RunPlan:
     warnings: tuple[str, ...]
     rates: Path | None = None
     """The table of model prices, by which every worker prices."""
+    sizes_by_person: bool = False
+    """The request says how many samples a job has."""
 
     @property
     def needs_docker(self) -> bool:
@@ -92,7 +94,12 @@ def plan_run(
         for task in tasks
     )
     return RunPlan(
-        environment=environment.spec, archives=ground.archives, evals=evals, warnings=ground.warnings, rates=rates
+        environment=environment.spec,
+        archives=ground.archives,
+        evals=evals,
+        warnings=ground.warnings,
+        rates=rates,
+        sizes_by_person=request.samples_per_job != "auto",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import threading
@@ -21,10 +22,11 @@ from fleet.aws.identity import caller
 from fleet.aws.parameters import INSTANCE_TAG
 from fleet.aws.prices import Price
 from fleet.evals.documents import EvalId, EvalManifest, WorkerOrder
-from fleet.evals.durations import note_slots
+from fleet.evals.durations import expected_jobs, expected_of, note_slots
 from fleet.evals.handout import Handout
 from fleet.evals.listener import listener
 from fleet.evals.lock_keeper import LockKeeper
+from fleet.evals.plan import resized
 from fleet.evals.preparation import RUN_TAG, RunQueues, stored_manifest
 from fleet.evals.progress import Progress
 from fleet.evals.registry import RegistryAccess
@@ -105,6 +107,7 @@ class Run:
         self.prices: Sequence[Price] = ()
         """Of all that its instances may be."""
         self.expected: Expected = {}
+        """By earlier runs."""
         self.settled = 0
         """Jobs at a time at which the last run's instances had settled; 0: not known."""
         self.workers = 0
@@ -170,6 +173,20 @@ class Run:
     def manifests(self) -> list[EvalManifest]:
         """The manifests that count: with the jobs of an earlier run where there was one, since its results are named by them."""
         return [stored_manifest(self.site, one.manifest.eval_id) or one.manifest for one in self.plan.evals]
+
+    def expect(self) -> list[EvalManifest]:
+        """Take in what earlier runs let expect; the manifests that count, new ones with jobs of like samples. AwsRefused."""
+        history = [expected_of(self.site, one.manifest) for one in self.plan.evals]
+        if not self.plan.sizes_by_person:
+            evals = tuple(
+                dataclasses.replace(one, manifest=resized(one.manifest, its.of_ref))
+                for one, its in zip(self.plan.evals, history, strict=True)
+            )
+            self.plan = dataclasses.replace(self.plan, evals=evals)
+        manifests = self.manifests()
+        self.expected = {one.eval_id: expected_jobs(one, its) for one, its in zip(manifests, history, strict=True)}
+        self.settled = min((its.slots for its in history if its.slots), default=0)
+        return manifests
 
     def order(
         self,

@@ -29,7 +29,6 @@ from fleet.aws.prices import hourly_prices
 from fleet.evals.cost import Estimate, check_limit, estimate, fleet_slots
 from fleet.evals.delivery import check_log_dir
 from fleet.evals.documents import WorkerOrder
-from fleet.evals.durations import expected_jobs, expected_of
 from fleet.evals.last import note_as_last, why_new
 from fleet.evals.listener import listener
 from fleet.evals.lock import EvalLock, LockProcess
@@ -208,14 +207,11 @@ def make_plan(request: EvalRequest, config: Ec2Config, folder: Path, secrets: Ru
 def make_estimate(run: Run) -> Estimate:
     """What is still to run, on how many instances, at what price."""
     config = run.config
-    manifests = run.manifests()
+    manifests = run.expect()
     for one, manifest in zip(run.plan.evals, manifests, strict=True):
         if manifest is one.manifest and (line := why_new(run.site, manifest)):
             get_run_logger().info("%s", line)
             listener.get().warn(line)
-    history = [expected_of(run.site, manifest) for manifest in manifests]
-    run.expected = {one.eval_id: expected_jobs(one, its) for one, its in zip(manifests, history, strict=True)}
-    run.settled = min((its.slots for its in history if its.slots), default=0)
     offer = estimate(
         [standing(run.site, manifest) for manifest in manifests],
         prices=hourly_prices(run.site.aws, [config.instance_type, *config.instance_type_fallbacks], spot=config.spot),

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import ClassVar, Literal
 
 from fleet.aws.objects import ObjectAbsent
-from fleet.evals.documents import EvalManifest, Job
+from fleet.evals.documents import EvalManifest, Job, SampleRef
 from fleet.evals.last import name_of
 from fleet.evals.site import Site
 from fleet.wire import DocumentRefused, Wire
@@ -52,16 +52,16 @@ class Expectation:
         """Seconds that a sample takes which has never run."""
         return statistics.median(self.seconds.values()) if self.seconds else None
 
-    def of_sample(self, sample_id: int | str, digest: str) -> float | None:
+    def of_ref(self, ref: SampleRef) -> float | None:
         """Seconds of a sample: its own, else the task's median. None: nothing is known."""
-        return self.seconds.get(sample_key(sample_id, digest), self.typical)
+        return self.seconds.get(sample_key(ref.id, ref.digest), self.typical)
 
     def of_job(self, job: Job, at_once: int | None = None) -> float | None:
         """Seconds of a job, whose samples a runner runs side by side: `at_once` of them, where the request limits that.
 
         None: nothing is known, as of a task that can't be split.
         """
-        expected = [one for ref in job.samples if (one := self.of_sample(ref.id, ref.digest)) is not None]
+        expected = [one for ref in job.samples if (one := self.of_ref(ref)) is not None]
         return makespan(expected, at_once or len(expected)) if expected else None
 
 

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,13 @@ MOST_SAMPLES = 16
 
 JOBS_PER_SLOT = 4
 """Jobs that each slot gets, about: fewer leave slots idle at the end, more cost a message and an object each."""
+
+LIKE = 0.5
+"""Samples share a job if none is expected to take less than this share of its longest: they run side by side, and the results of
+all are stored when the last is done."""
+
+SHORT_S = 30.0
+"""Seconds up to which samples share a job in any case."""
 
 NEUTRAL_EVAL_KEYS = frozenset(
     {
@@ -149,11 +156,29 @@ def make_jobs(plan: TaskPlan, size: int) -> list[Job]:
         for epoch in range(1, plan.epochs + 1)
         for sample_id, digest in zip(plan.sample_ids, plan.digests, strict=True)
     ]
-    chunks = [pairs[start : start + size] for start in range(0, len(pairs), size)]
-    return [
-        Job(job=_job_id(number, [ref.model_dump(mode="json") for ref in chunk]), samples=chunk)
-        for number, chunk in enumerate(chunks)
-    ]
+    return _jobs(pairs[start : start + size] for start in range(0, len(pairs), size))
+
+
+def resized(manifest: EvalManifest, seconds: Callable[[SampleRef], float | None]) -> EvalManifest:
+    """The manifest with jobs of samples of like length, no larger than before: short ones share, a far longer one stands alone.
+
+    `seconds`: what a sample is expected to take. Where nothing is known of one, or each has a job of its own, it stays as it is.
+    The identity is the same: how samples are put into jobs decides no result.
+    """
+    pairs = [ref for job in manifest.jobs for ref in job.samples]
+    size = max((len(job.samples) for job in manifest.jobs), default=0)
+    expected = [one for ref in pairs if (one := seconds(ref)) is not None]
+    if size <= 1 or len(expected) < len(pairs):
+        return manifest
+    chunks: list[list[int]] = []
+    longest = 0.0
+    for place in sorted(range(len(pairs)), key=lambda place: -expected[place]):
+        if not chunks or len(chunks[-1]) == size or expected[place] < min(LIKE * longest, longest - SHORT_S):
+            chunks.append([])
+            longest = expected[place]
+        chunks[-1].append(place)
+    in_order = sorted(sorted(chunk) for chunk in chunks)
+    return manifest.model_copy(update={"jobs": _jobs([pairs[place] for place in chunk] for chunk in in_order)})
 
 
 def settled_config(config: Mapping[str, Any], task: TaskSpec) -> dict[str, Any]:
@@ -176,6 +201,13 @@ def slug(task: str) -> str:
 def changed(before: dict[str, str], now: dict[str, str]) -> list[str]:
     """Names of the parts in which two identities differ."""
     return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+
+
+def _jobs(chunks: Iterable[list[SampleRef]]) -> list[Job]:
+    return [
+        Job(job=_job_id(number, [ref.model_dump(mode="json") for ref in chunk]), samples=chunk)
+        for number, chunk in enumerate(chunks)
+    ]
 
 
 def _job_id(position: int, content: Sequence[Any]) -> str:

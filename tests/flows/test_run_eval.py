@@ -57,6 +57,14 @@ def test_an_eval_runs_on_two_instances_and_leaves_one_log(cloud: CloudUnderTest,
         "eval-metrics",
     }
 
+    # What its samples took is kept: one that starts over is told how long it would take.
+    again = cloud.fleet(*a_run("--ec2-arg", "new_fleet=true", "--ec2-arg", "estimate=true", log_dir=tmp_path))
+    line, _, *sizes = again.report["why"].splitlines()
+    assert line.startswith("48 samples on 2 × ")
+    assert line.endswith(" by earlier runs")
+    assert [size.split()[0] for size in sizes] == ["1", "2"]
+    assert sizes[1].endswith("this one")
+
 
 def test_the_same_request_runs_nothing_twice(cloud: CloudUnderTest, tmp_path: Path) -> None:
     """Its task comes from a setting's plugin, and finds the setting's files, commit, environment and values on an instance."""

@@ -9,12 +9,15 @@ from hypothesis import strategies as st
 
 from fleet.evals.documents import EnvironmentSpec, EvalManifest, SettingSpec
 from fleet.evals.plan import (
+    LIKE,
     MOST_SAMPLES,
+    SHORT_S,
     TaskPlan,
     changed,
     identify,
     make_jobs,
     make_manifest,
+    resized,
     samples_per_job,
     settled_config,
     slug,
@@ -81,6 +84,45 @@ def test_auto_gives_each_slot_a_few_jobs(names: list[int | str], epochs: int, sl
 def test_how_many_samples_a_job_gets(fields: dict[str, Any], asked: Any, size: int) -> None:
     request = REQUEST.model_copy(update={"samples_per_job": asked})
     assert samples_per_job(planned(list(range(50)), **fields), request, slots=2) == size
+
+
+@given(ids, st.integers(1, 3), st.integers(1, 6), st.data())
+def test_with_history_each_sample_is_still_in_one_job_and_jobs_hold_samples_of_like_length(
+    names: list[int | str], epochs: int, size: int, data: st.DataObject
+) -> None:
+    request = REQUEST.model_copy(update={"samples_per_job": size})
+    before = make_manifest(planned(names, epochs), request, ENVIRONMENT, slots=2)
+    took = data.draw(st.lists(st.floats(0.1, 1e4), min_size=len(names), max_size=len(names)))
+    expected = dict(zip((f"{place:016x}" for place in range(len(names))), took, strict=True))
+    after = resized(before, lambda ref: expected[ref.digest])
+    assert (after.eval_id, after.identity) == (before.eval_id, before.identity)
+    plan_order = [ref for job in before.jobs for ref in job.samples]
+    places = [[plan_order.index(ref) for ref in job.samples] for job in after.jobs]
+    assert sorted(place for job in places for place in job) == list(range(len(plan_order)))
+    assert all(job == sorted(job) and len(job) <= size for job in places)
+    assert places == sorted(places)
+    job_ids = [job.job for job in after.jobs]
+    assert job_ids == sorted(set(job_ids))
+    if size > 1:
+        for job in after.jobs:
+            seconds = [expected[ref.digest] for ref in job.samples]
+            assert min(seconds) >= min(LIKE * max(seconds), max(seconds) - SHORT_S)
+
+
+def test_one_long_sample_stands_alone_and_short_ones_share() -> None:
+    before = make_manifest(
+        planned(list("abcdefg")), REQUEST.model_copy(update={"samples_per_job": 3}), ENVIRONMENT, slots=2
+    )
+    took = dict(zip("abcdefg", (5, 20, 3600, 1, 25, 9, 2), strict=True))
+    jobs = resized(before, lambda ref: took[str(ref.id)]).jobs
+    assert ["".join(str(ref.id) for ref in job.samples) for job in jobs] == ["adg", "bef", "c"]
+
+
+def test_jobs_stay_as_they_are_where_something_is_not_known() -> None:
+    before = make_manifest(
+        planned(list("abcd")), REQUEST.model_copy(update={"samples_per_job": 2}), ENVIRONMENT, slots=2
+    )
+    assert resized(before, lambda ref: None if ref.id == "a" else 5.0) == before
 
 
 def test_a_task_that_cant_be_split_is_one_job() -> None:
