@@ -21,8 +21,8 @@ from fleet.evals.dead_letters import take_in
 from fleet.evals.documents import EvalId, WorkerEvent
 from fleet.evals.handout import Handout
 from fleet.evals.listener import listener
-from fleet.evals.preparation import FailureRecords, stored_results
-from fleet.evals.progress import Progress, RunTally, WorkerFacts, WorkerPhase, snapshot
+from fleet.evals.preparation import FailureRecords, stored_jobs, stored_results
+from fleet.evals.progress import EvalTally, Progress, RunTally, WorkerFacts, WorkerPhase, snapshot
 from fleet.evals.result_checks import ResultChecks
 from fleet.evals.site import Site
 from fleet.evals.steps import KEPT, Finished, Limits, Spent, Step, Stop, next_step, not_launched
@@ -33,10 +33,12 @@ from fleet.wire import DocumentRefused
 
 LOOK_S = 1
 """Seconds between two looks: the long poll for events is the wait, so that a finished job is shown at once."""
-EVENTS_A_LOOK = 200
+EVENTS_A_LOOK = 1_000
 """Events taken in at a look, at most: a busy fleet must not keep its controller from looking at anything else."""
 LIST_S = 15.0
 """Seconds between two listings of S3 while no event says that something is finished."""
+LISTING_SHARE = 10
+"""A listing is made again after so many times as long as it took: of a hundred thousand results S3 gives a hundred pages."""
 LISTING_KEYS = 5_000
 """Above so many results a listing costs whole seconds, so that it is made on schedule only. Nor are their ends looked at then."""
 PATIENCE_S = 300.0
@@ -86,6 +88,8 @@ class Watch:
     _seen: dict[str, tuple[float, float]] = field(default_factory=dict)
     """When each worker's instance was first and last seen alive: what is paid for."""
     _listed: float = 0.0
+    _listing: float = 0.0
+    """Seconds that the last listing took."""
     _news: bool = True
     _settled: int = 0
     """Jobs that were finished, or had failed for good, at the last look."""
@@ -106,7 +110,8 @@ class Watch:
         if self._must_list():
             self._list()
         self._look_at_workers()
-        return self._snapshot(), self._next()
+        seen = self._snapshot()
+        return seen, self._next(seen.whole_cost)
 
     def take_stock(self) -> Progress:
         """The last snapshot, when the workers have ended: from Prefect, and what was heard and listed before."""
@@ -146,23 +151,23 @@ class Watch:
             facts.append(dataclasses.replace(fact, live_seconds=last - first))
         self.facts = facts
 
-    def _next(self) -> Step:
-        step = self._step()
+    def _next(self, cost: float | None) -> Step:
+        step = self._step(cost)
         if isinstance(step, Stop):
             # The last words of workers that are over by now may have come since they were last heard.
             self.hear(wait=LOOK_S)
         if isinstance(step, Stop) or (isinstance(step, Finished) and self._news):
             # Events are hints: what ends a run is read from S3 itself.
             self._list()
-            step = self._step()
+            step = self._step(cost)
         if isinstance(step, Stop) and step.unlaunched:
             with suppress(httpx.HTTPError, ObjectNotFound):  # the run ends in any case, if with a question for a person
                 step = Stop(why=not_launched(hold_up(UUID(step.unlaunched))))
         return step
 
-    def _step(self) -> Step:
+    def _step(self, cost: float | None) -> Step:
         now = self.clock()
-        settled = sum(len(one.done) + len(one.failed) for one in self.tally.evals.values())
+        settled = sum(one.settled for one in self.tally.evals.values())
         ready = any(fact.phase is WorkerPhase.WORKING for fact in self.facts)
         if (self._moved is None and ready) or (self._moved is not None and settled != self._settled):
             self._moved = now
@@ -170,7 +175,7 @@ class Watch:
         spent = Spent(
             hours=(now - self._began) / 3600,
             still_hours=None if self._moved is None else (now - self._moved) / 3600,
-            cost=self._snapshot().whole_cost,
+            cost=cost,
         )
         return next_step(
             self.tally,
@@ -186,13 +191,14 @@ class Watch:
 
     def _must_list(self) -> bool:
         waited = self.clock() - self._listed
-        return waited >= LIST_S or (self._news and self._is_small)
+        return waited >= max(LIST_S, LISTING_SHARE * self._listing) or (self._news and self._is_small)
 
     @property
     def _is_small(self) -> bool:
         return sum(len(one.jobs) for one in self.tally.evals.values()) <= LISTING_KEYS
 
     def _list(self) -> None:
+        began = self.clock()
         self._read_ends()
         put_aside = list(take_in(self.site, self.dead, self.tally.evals)) if self.dead else []
         for line in put_aside:
@@ -200,19 +206,25 @@ class Watch:
         if put_aside:
             self._read_ends()
         self._listed = self.clock()
+        self._listing = self._listed - began
         self._news = False
 
     def _read_ends(self) -> None:
         for eval_id, tally in self.tally.evals.items():
-            results = stored_results(self.site, eval_id)
-            tally.done = results.keys() & tally.jobs.keys()
             if self.checks and self._is_small:
-                again = self.checks.taken_back(eval_id, {job: results[job] for job in tally.done})
-                tally.done -= again.keys()
-                for job, flaw in again.items():
-                    get_run_logger().warning("The result of job %s can't be used and runs again: %s", job, flaw)
+                self._check(self.checks, tally)
+            else:
+                tally.done = stored_jobs(self.site, tally)
             failed = self.failures[eval_id].final(self.site) if eval_id in self.failures else {}
             tally.failed = {job: why for job, why in failed.items() if job not in tally.done}
+
+    def _check(self, checks: ResultChecks, tally: EvalTally) -> None:
+        results = stored_results(self.site, tally.eval_id)
+        tally.done = results.keys() & tally.jobs.keys()
+        again = checks.taken_back(tally.eval_id, {job: results[job] for job in tally.done})
+        tally.done -= again.keys()
+        for job, flaw in again.items():
+            get_run_logger().warning("The result of job %s can't be used and runs again: %s", job, flaw)
 
 
 def watching(

@@ -77,6 +77,12 @@ def stored_results(site: Site, eval_id: EvalId) -> dict[JobId, StoredObject]:
     return {site.layout.job_of(stored.key): stored for stored in site.objects.list(site.layout.results(eval_id))}
 
 
+def stored_jobs(site: Site, tally: EvalTally) -> set[JobId]:
+    """Those of an eval's jobs whose result object exists. Of a hundred thousand, nothing else of the listing is kept."""
+    listed = (site.layout.job_of(stored.key) for stored in site.objects.list(site.layout.results(tally.eval_id)))
+    return {job for job in listed if job in tally.jobs}
+
+
 def finished_jobs(site: Site, eval_id: EvalId) -> set[JobId]:
     """Jobs whose result object exists."""
     return set(stored_results(site, eval_id))
@@ -127,7 +133,7 @@ def set_aside(site: Site, eval_id: EvalId, job: JobId) -> None:
 def standing(site: Site, manifest: EvalManifest) -> EvalTally:
     """How far an eval is by what lies in S3. Failures of earlier runs don't count: the same request tries them again."""
     tally = tally_of(manifest)
-    tally.done = finished_jobs(site, manifest.eval_id)
+    tally.done = stored_jobs(site, tally)
     return tally
 
 

@@ -13,6 +13,10 @@ from enum import StrEnum
 from fleet.aws.prices import Price, hourly_of
 from fleet.evals.documents import EvalId, EvalManifest, JobId, WorkerEvent
 
+INTERRUPTED_STATE = "Interrupted"
+"""Name of the state in which a worker's flow run ends where EC2 takes its instance: a Completed one if the worker could give its
+jobs back, else a Crashed one."""
+
 
 class WorkerPhase(StrEnum):
     """Where a fleet worker is in its life."""
@@ -65,6 +69,8 @@ class WorkerFacts:
     """spot or on-demand; empty: not known (yet)."""
     over: bool = False
     """The flow run is final: for our pool, its instance is gone or going."""
+    interrupted: bool = False
+    """EC2 took its instance."""
 
 
 @dataclass(slots=True)
@@ -77,6 +83,7 @@ class EvalTally:
     jobs: Mapping[JobId, int]
     """Samples a job, in plan order."""
     done: set[JobId] = field(default_factory=set)
+    """Of these jobs only."""
     failed: dict[JobId, str] = field(default_factory=dict)
     """Jobs that failed for good, with the reason."""
     whole: bool = False
@@ -90,12 +97,17 @@ class EvalTally:
     @property
     def samples_done(self) -> int:
         """Pairs whose result lies in S3."""
-        return sum(self.jobs[job] for job in self.done if job in self.jobs)
+        return sum(map(self.jobs.__getitem__, self.done))
 
     @property
     def open_jobs(self) -> list[JobId]:
         """Jobs with neither a result nor a final failure, in plan order."""
         return [job for job in self.jobs if job not in self.done and job not in self.failed]
+
+    @property
+    def settled(self) -> int:
+        """How many jobs have a result or a final failure: counted, for a look that comes every second."""
+        return len(self.done) + sum(job in self.jobs and job not in self.done for job in self.failed)
 
 
 def tally_of(manifest: EvalManifest) -> EvalTally:
@@ -143,7 +155,7 @@ class RunTally:
     @property
     def open_jobs(self) -> int:
         """Jobs of all evals with neither a result nor a final failure."""
-        return sum(len(one.open_jobs) for one in self.evals.values())
+        return sum(len(one.jobs) - one.settled for one in self.evals.values())
 
     def hear(self, event: WorkerEvent) -> None:
         """Take in one event. Duplicates of job_done count once for the eval, since a set holds what is done."""
@@ -155,8 +167,9 @@ class RunTally:
                 worker.errors += _count(event, "errors")
                 worker.tokens += _count(event, "tokens")
                 worker.cost += _number(event, "cost")
-                if event.eval_id in self.evals and event.job:
-                    self.evals[event.eval_id].done.add(event.job)
+                tally = self.evals.get(event.eval_id or "")
+                if tally and event.job and event.job in tally.jobs:
+                    tally.done.add(event.job)
             case "rate_limited":
                 worker.rate_limited += max(1, _count(event, "times"))
             case "beat":

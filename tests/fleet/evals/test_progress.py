@@ -165,3 +165,12 @@ def test_instances_that_never_came_are_not_counted_as_some_that_ended() -> None:
 )
 def test_a_phase_is_read_from_the_state(state: str | None, has_instance: bool, phase: WorkerPhase) -> None:
     assert worker_phase(state, has_instance=has_instance) is phase
+
+
+def test_jobs_are_counted_once_whatever_was_said_of_them() -> None:
+    """A job that failed and has a result all the same, and one that isn't this eval's."""
+    tally = a_tally(jobs=5, done=2, failed=1)
+    tally.hear(an_event("job_done", eval_id="e", job="another's"))
+    tally.hear(an_event("job_done", eval_id="e", job="j2"))
+    one = tally.evals["e"]
+    assert (one.settled, tally.open_jobs, one.open_jobs) == (3, 2, ["j3", "j4"])
