@@ -133,6 +133,12 @@ def resolve(
     return _spec(wanted, lock, source, settings)
 
 
+def built(spec: EnvironmentSpec, *, cache: Path) -> JobEnvironment | None:
+    """The environment of `spec`, if `cache` has it."""
+    environment, ready = _place(spec, cache)
+    return environment if ready.exists() else None
+
+
 def build(spec: EnvironmentSpec, *, cache: Path, artifact: Callable[[str], Path]) -> JobEnvironment:
     """The environment of `spec`, built now unless `cache` has it. Two processes that ask at once build once.
 
@@ -140,15 +146,10 @@ def build(spec: EnvironmentSpec, *, cache: Path, artifact: Callable[[str], Path]
     EnvironmentUnbuildable, PythonUnavailable: uv refused; nothing half-built is ever taken for ready. FileLocked: the other one
     hangs.
     """
-    folder = cache.resolve() / "environments" / _digest([_FORMAT, spec.write()])
-    environment = JobEnvironment(
-        spec=spec,
-        python=folder / "venv" / "bin" / "python",
-        source=folder / "source" if spec.source else None,
-    )
-    ready = folder / "ready"
+    environment, ready = _place(spec, cache)
     if ready.exists():
         return environment
+    folder = ready.parent
     folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(folder.with_suffix(".lock"), seconds=LOCKED_S):
         if not ready.exists():
@@ -157,6 +158,13 @@ def build(spec: EnvironmentSpec, *, cache: Path, artifact: Callable[[str], Path]
             _install(spec, environment, artifact)
             ready.touch()
     return environment
+
+
+def _place(spec: EnvironmentSpec, cache: Path) -> tuple[JobEnvironment, Path]:
+    """Where it is, and what is there when it is whole."""
+    folder = cache.resolve() / "environments" / _digest([_FORMAT, spec.write()])
+    source = folder / "source" if spec.source else None
+    return JobEnvironment(spec=spec, python=folder / "venv" / "bin" / "python", source=source), folder / "ready"
 
 
 def _compile(

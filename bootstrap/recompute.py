@@ -1,7 +1,8 @@
 """The parent's side of the verb `recompute`: Inspect in the job environment computes what a merged log says as a whole.
 
-`Recompute` is what `fleet.evals.merge` is given. The child is started first and imports while the parent copies; it
-answers with a file, and its output goes to a file too, whose end an error quotes.
+`Recompute` is what `fleet.evals.merge` is given. The child is started first and imports while the parent copies, or has done so
+before, if it is one of `Warm`; it answers with a file, and its output goes to a file too, whose end an error quotes. It ends with
+its standard input: also where this process is killed.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from bootstrap import job_process
 from bootstrap.environment import JobEnvironment
@@ -56,34 +58,100 @@ class Recompute:
     """What the run's jobs had and this process hasn't, for a person."""
     patience: float = PATIENCE_S
     """Seconds."""
+    warm: Warm | None = field(default=None, repr=False)
+    """Processes that may have been started ahead."""
 
     @contextmanager
     def __call__(self, plan_log: Path) -> Iterator[RecomputeProcess]:
-        """Start Inspect for a plan log, and end it at the end of the block, asked or not."""
-        with tempfile.NamedTemporaryFile(prefix="recompute-", suffix=".log") as log:
-            process = subprocess.Popen(
-                job_process.command(self.environment, "recompute", str(plan_log.resolve())),
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=self.environment.working_folder,
-                env=job_process.variables(self.environment, os.environ if self.env is None else self.env),
-                text=True,
-                encoding="utf-8",
-            )
-            try:
-                yield RecomputeProcess(process, Path(log.name), self.patience, self.lacked)
-            finally:
-                process.kill()
-                process.communicate()  # without a bound: it was killed, and its output is a file, which holds up nobody
+        """Have Inspect ready for a plan log, and end it at the end of the block, asked or not."""
+        child = self.warm.take(self.environment) if self.warm else None
+        child = child or Child(self.environment, os.environ if self.env is None else self.env)
+        try:
+            child.tell({"plan": str(plan_log.resolve())})
+            yield RecomputeProcess(child, self.patience, self.lacked)
+        finally:
+            child.end()
+
+
+class Child:
+    """A process in a job environment that imports Inspect and waits for a plan log."""
+
+    def __init__(self, environment: JobEnvironment, env: Mapping[str, str]) -> None:
+        self._file = tempfile.NamedTemporaryFile(prefix="recompute-", suffix=".log")  # noqa: SIM115 - closed by `end`
+        self.log = Path(self._file.name)
+        self.process = subprocess.Popen(
+            job_process.command(environment, "recompute"),
+            stdin=subprocess.PIPE,
+            stdout=self._file,
+            stderr=subprocess.STDOUT,
+            cwd=environment.working_folder,
+            env=job_process.variables(environment, env),
+            bufsize=0,
+        )
+
+    def tell(self, what: Mapping[str, str]) -> None:
+        """Write a line to it. One that is dead hears nothing, which shows when it is asked."""
+        with suppress(BrokenPipeError):
+            assert self.process.stdin is not None  # noqa: S101 (it was asked for)
+            self.process.stdin.write(json.dumps(what).encode() + b"\n")
+
+    def end(self) -> None:
+        """Kill it, if it isn't over, and remove what it said."""
+        self.process.kill()
+        self.process.communicate()  # without a bound: it was killed, and its output is a file, which holds up nobody
+        self._file.close()
+
+
+class Warm:
+    """Processes started ahead of a run's merges, one at a time: while one is at work, the next one imports.
+
+    A block: none is left when it ends.
+    """
+
+    def __init__(self, environment: JobEnvironment, env: Mapping[str, str], merges: int) -> None:
+        """`env`: as of `Recompute`. `merges`: how many there are to come."""
+        self._environment = environment
+        self._env = dict(env)
+        self._left = merges
+        self._next: Child | None = None
+
+    def start(self) -> None:
+        """Start one, unless one waits or all merges have had theirs. OSError: it can't be started."""
+        if self._next is None and self._left > 0:
+            self._left -= 1
+            self._next = Child(self._environment, self._env)
+
+    def take(self, environment: JobEnvironment) -> Child | None:
+        """The process that waits, for a merge in this environment; None: there is none. The next one is started."""
+        child = self._next
+        if child is None or environment != self._environment:
+            return None
+        self._next = None
+        self.start()
+        if child.process.poll() is None:
+            return child
+        child.end()
+        return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the one that waits; no more are started."""
+        if self._next is not None:
+            self._next.end()
+        self._next, self._left = None, 0
 
 
 class RecomputeProcess:
     """One process, which computes one header."""
 
-    def __init__(self, process: subprocess.Popen[str], log: Path, patience: float, lacked: str) -> None:
-        self._process = process
-        self._log = log
+    def __init__(self, child: Child, patience: float, lacked: str) -> None:
+        self._process = child.process
+        self._log = child.log
         self._patience = patience
         self._lacked = lacked
 
@@ -99,7 +167,7 @@ class RecomputeProcess:
             "completed_at": facts.completed_at,
         }
         try:
-            self._process.communicate(json.dumps(order) + "\n", timeout=self._patience)
+            self._process.communicate(json.dumps(order).encode() + b"\n", timeout=self._patience)
         except subprocess.TimeoutExpired as error:
             raise self._failed(f"no answer within {self._patience:.0f} s") from error
         if self._process.returncode != 0 or not out.is_file():

@@ -16,7 +16,7 @@ from prefect.cache_policies import NO_CACHE
 from blocks.account import FleetAccount
 from bootstrap.environment import build
 from bootstrap.install import fetch_artifact
-from bootstrap.recompute import Recompute, remedy
+from bootstrap.recompute import Recompute, Warm, remedy
 from bootstrap.setting_values import values_in_place
 from fleet.aws.failures import AwsRefused
 from fleet.cache import cache_folder
@@ -41,14 +41,19 @@ Not a parameter of the flow: those are shown to everybody. Who collects by hand 
 """
 
 
+warm: ContextVar[Warm | None] = ContextVar("warm", default=None)
+"""Processes that the run which collects has started ahead, in which metrics will be computed."""
+
+
 @contextmanager
-def having(secrets: RunSecrets) -> Iterator[None]:
-    """Have these secrets at hand for the length of a block."""
-    token = at_hand.set(secrets)
+def having(secrets: RunSecrets, processes: Warm | None = None) -> Iterator[None]:
+    """Have these secrets at hand for the length of a block, and processes that were started ahead."""
+    token, of_warm = at_hand.set(secrets), warm.set(processes)
     try:
         yield
     finally:
         at_hand.reset(token)
+        warm.reset(of_warm)
 
 
 @flow(name="collect-results", flow_run_name=collect_name)
@@ -118,7 +123,9 @@ def merge_eval(site: Site, eval_id: EvalId, log_dir: str | None) -> EvalReport:
                 plan_log,
                 fetched(site.objects, keys, folder / "jobs"),
                 merged,
-                recompute=Recompute(environment, env={**os.environ, **secrets.variables()}, lacked=lacked),
+                recompute=Recompute(
+                    environment, env={**os.environ, **secrets.variables()}, lacked=lacked, warm=warm.get()
+                ),
                 missing=failed,
             )
         for unusable in report.unusable:

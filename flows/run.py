@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
@@ -16,11 +16,14 @@ from prefect import get_run_logger, runtime
 from prefect.settings import PREFECT_API_REQUEST_TIMEOUT, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from blocks.ec2_config import Ec2Config
+from bootstrap.environment import built
+from bootstrap.recompute import Warm
 from bootstrap.run_plan import RunPlan
 from fleet.aws.failures import AwsRefused
 from fleet.aws.identity import caller
 from fleet.aws.parameters import INSTANCE_TAG
 from fleet.aws.prices import Price
+from fleet.cache import cache_folder
 from fleet.evals.documents import EvalId, EvalManifest, WorkerOrder
 from fleet.evals.durations import expected_jobs, expected_of, note_slots
 from fleet.evals.handout import Handout
@@ -104,6 +107,11 @@ class Run:
         self.created.locks = self.locks.locks
         self.eval_ids: list[EvalId] = [one.manifest.eval_id for one in plan.evals]
         self.artifacts = LiveArtifacts()
+        environment = built(plan.environment, cache=cache_folder())
+        self.warm = (
+            Warm(environment, {**os.environ, **secrets.variables()}, len(self.eval_ids)) if environment else None
+        )
+        """Processes for the metrics, started as the run ends; None: the job environment was removed since it was planned in."""
         self.prices: Sequence[Price] = ()
         """Of all that its instances may be."""
         self.expected: Expected = {}
@@ -136,6 +144,8 @@ class Run:
         # The clean-up itself asks Prefect again, and for how long.
         with undisturbed(seconds=most, say=follower.warn), temporary_settings(QUICK):
             stage("Cleaning up")
+            if self.warm:
+                self.warm.close()
             self.locks.__exit__(None, None, None)
             self.left = clean_up(
                 self.site,
@@ -231,6 +241,12 @@ class Run:
                 note_slots(self.site, manifest, slots)
         except AwsRefused as refusal:
             get_run_logger().warning("Where slots had settled is not kept: %s", refusal)
+
+    def warm_up(self) -> None:
+        """Start the process that will compute metrics: importing Inspect takes seconds, which the last jobs take anyway."""
+        if self.warm:
+            with suppress(OSError):  # then the merge starts its own
+                self.warm.start()
 
     def dismiss(self) -> None:
         """Let the workers go while the results are collected: by themselves if the work is done, at once if it is given up."""

@@ -40,7 +40,7 @@ from fleet.evals.request import EvalRequest
 from fleet.evals.result_checks import ResultChecks
 from fleet.evals.secrets import RunSecrets
 from fleet.evals.setup_script import read_setup_script
-from fleet.evals.steps import Finished, Limits, Stop, TopUp
+from fleet.evals.steps import Finished, Limits, Stop, TopUp, ends_soon
 from fleet.pool import runs as workers_of
 from flows.artifacts import show_estimate, show_report
 from flows.check_ami import check_ami
@@ -134,7 +134,8 @@ def whole_run(request: EvalRequest, config: Ec2Config, account: str, worker_secr
                 run.dismiss()
                 run.remember()
                 stage("Collecting results")
-                with having(secrets):
+                run.warm_up()
+                with having(secrets, run.warm):
                     evals = patiently(lambda: collect_results(run.eval_ids, request.log_dir, config.region, account))
         except CancelledByPerson as cancelled:
             return cast("State[RunReport]", Cancelled(message=str(cancelled)))
@@ -338,6 +339,8 @@ def watch_run(run: Run, order: WorkerOrder, image: WorkerImage, watch: Watch) ->
                 if run.locks.lost:
                     raise run.locks.lost
                 run.show(progress)
+                if ends_soon(watch.tally):
+                    run.warm_up()
                 for instance, reason in provisioning.look(watch.facts):
                     listener.get().warn(f"{instance} gets no secrets and is ended: {reason}")
                 match step:

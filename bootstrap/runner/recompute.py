@@ -1,9 +1,9 @@
 """The verb `recompute`: what a merged log says as a whole, computed by Inspect where the user's own metrics import.
 
-`recompute PLAN_LOG` reads one JSON line from its standard input, once all samples are known:
+`recompute` reads two JSON lines from its standard input: `{"plan"}`, the plan log of an eval, and, once all samples are known,
 `{"records", "out", "status", "error", "total_samples", "started_at", "completed_at"}`. It answers with a file at `out`,
 an `.eval` without samples: its header and its reductions are those of the merged log. No file is no answer.
-Until the line comes, it imports; that takes seconds, in which the parent copies.
+Before the first line it imports Inspect, between the two the user's code: seconds, in which the parent does other things.
 """
 
 from __future__ import annotations
@@ -22,17 +22,24 @@ from . import inside
 from .records import sorted_out
 
 
-def main(arguments: list[str]) -> int:
-    """Serve one merge. 0: answered; 1: the parent gave up before it asked."""
-    log = read_eval_log(arguments[0], header_only=True)
-    trouble = import_code(log)
-    line = sys.stdin.readline()
-    if not line.endswith("\n"):
+def main(_: list[str]) -> int:
+    """Serve one merge. 0: answered; 1: the parent gave up, or ended, before it asked."""
+    if not (eval_ := _told()):
         return 1
-    order = json.loads(line)
+    log = read_eval_log(eval_["plan"], header_only=True)
+    trouble = import_code(log)
+    if not (order := _told()):
+        return 1
     complete(log, order, trouble)
     write_eval_log(log, order["out"])
     return 0
+
+
+def _told() -> dict[str, Any] | None:
+    """What the next line says; None: the other end is gone."""
+    line = sys.stdin.readline()
+    said: dict[str, Any] | None = json.loads(line) if line.endswith("\n") else None
+    return said
 
 
 def import_code(log: EvalLog) -> Exception | None:

@@ -125,6 +125,12 @@ def next_step(
     return GoOn()
 
 
+def ends_soon(tally: RunTally) -> bool:
+    """Whether each job that is open has a slot: what the end of a run needs can be made ready."""
+    slots = sum(worker.slots for worker in tally.workers.values())
+    return 0 < tally.open_jobs <= slots
+
+
 def not_launched(cause: str = "") -> str:
     """Why a run ends for which nobody launches an instance. `cause`: what is known to keep them from it."""
     asked = "is a worker of the pool running, and not paused?"
@@ -192,7 +198,7 @@ def _due(facts: Sequence[WorkerFacts], tally: RunTally, *, first: int) -> int:
             in_vain = 0
         if not _is_missed(fact, said):
             continue
-        if said.reason == INTERRUPTED:
+        if fact.interrupted or said.reason == INTERRUPTED:
             interrupted += 1
             in_vain += not said.jobs
         else:
@@ -203,7 +209,7 @@ def _due(facts: Sequence[WorkerFacts], tally: RunTally, *, first: int) -> int:
 def _is_missed(fact: WorkerFacts, said: WorkerTally) -> bool:
     """Whether an ended instance is worth another one."""
     if fact.phase is WorkerPhase.LOST:
-        return said.jobs > 0 or said.reason in GIVEN_UP
+        return said.jobs > 0 or fact.interrupted or said.reason in GIVEN_UP
     return fact.phase is WorkerPhase.ENDED and said.reason in GIVEN_UP
 
 

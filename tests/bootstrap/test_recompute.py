@@ -16,7 +16,7 @@ from inspect_ai.solver import generate
 from bootstrap.environment import JobEnvironment
 from bootstrap.plain import run_plain
 from bootstrap.planner import plan_tasks
-from bootstrap.recompute import Recompute, RecomputeFailed
+from bootstrap.recompute import Child, Recompute, RecomputeFailed, Warm
 from bootstrap.runner.job import summarise
 from bootstrap.runners import RunnerPool
 from fleet.evals.documents import EnvironmentSpec, EvalManifest
@@ -131,6 +131,77 @@ def test_a_merge_that_fails_leaves_no_process(nothing_to_merge: tuple[EvalManife
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pid", "plan", "python"]
+
+
+def waiting(folder: Path, python: Path, merges: int) -> Warm:
+    return Warm(own_environment(folder, python), dict(os.environ), merges)
+
+
+def pids(folder: Path, count: int) -> list[int]:
+    """Of those that a fake interpreter has noted, when there are so many."""
+    found: list[str] = []
+    while len(found) < count:
+        found = (folder / "pids").read_text().split() if (folder / "pids").exists() else []
+    return [int(pid) for pid in found]
+
+
+def is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_process_waits_for_the_next_merge_and_none_for_more_than_there_are(tmp_path: Path) -> None:
+    python = fake_python(tmp_path, f"echo $$ >> {tmp_path}/pids; exec sleep 600")
+    environment = own_environment(tmp_path, python)
+    with waiting(tmp_path, python, merges=2) as warm:
+        assert warm.take(environment) is None, "it begins when it is told to"
+        warm.start()
+        warm.start()
+        (first,) = pids(tmp_path, 1)
+        assert warm.take(own_environment(tmp_path)) is None, "it is of no use to another environment"
+        taken = warm.take(environment)
+        assert taken is not None
+        assert taken.process.pid == first
+        _, second = pids(tmp_path, 2)
+        taken.end()
+        assert not is_there(first)
+    assert not is_there(second)
+    assert warm.take(environment) is None
+
+
+def test_a_process_that_died_as_it_waited_costs_no_merge(tmp_path: Path) -> None:
+    with waiting(tmp_path, fake_python(tmp_path, "exit 1"), merges=1) as warm:
+        warm.start()
+        assert warm._next is not None
+        warm._next.process.wait()
+        assert warm.take(own_environment(tmp_path, tmp_path / "python")) is None
+
+
+def test_a_process_whose_controller_is_killed_ends(tmp_path: Path) -> None:
+    """It has a pipe as its standard input, of which nobody else has the other end."""
+    child = Child(own_environment(tmp_path), dict(os.environ))
+    assert child.process.stdin is not None
+    child.process.stdin.close()
+    assert child.process.wait(60) == 1
+    child.process.stdin = None
+    child.end()
+
+
+def test_metrics_are_computed_by_a_process_that_waited(in_source: Path, tmp_path: Path) -> None:
+    plain = run("own_metric.py@in_the_task", tmp_path / "plain")
+    plan_log = plan("own_metric.py@in_the_task", tmp_path / "plan")
+    pairs = [(name, 1) for name in read_eval_log(str(plan_log), header_only=True).eval.dataset.sample_ids or []]
+    log = cut_job(plain, pairs, job_name(0), tmp_path)
+    environment = own_environment(in_source)
+    with Warm(environment, dict(os.environ), merges=1) as warm:
+        warm.start()
+        recompute = Recompute(environment, warm=warm)
+        report = merge(manifest(plan_log, [pairs]), plan_log, [log], tmp_path / "m.eval", recompute=recompute)
+    assert report.error is None
+    assert [str(difference) for difference in compare(plain, tmp_path / "m.eval").differences] == []
 
 
 def test_metrics_are_given_the_metadata_of_the_dataset(tmp_path: Path) -> None:

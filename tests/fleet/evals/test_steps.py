@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.evals.progress import RunTally, WorkerFacts, WorkerPhase, WorkerTally
-from fleet.evals.steps import KEPT, Finished, GoOn, Limits, Spent, Step, Stop, TopUp, next_step
+from fleet.evals.steps import KEPT, Finished, GoOn, Limits, Spent, Step, Stop, TopUp, ends_soon, next_step
 from tests.fleet.evals.test_progress import LOST, a_tally, a_worker
 
 AGAIN = "Results are kept; the same request tries the failed jobs again, once their cause is mended"
@@ -131,6 +131,13 @@ ROWS: list[tuple[str, RunTally, list[WorkerFacts], int, Step]] = [
         "one was interrupted before it had worked",
         having_said(a_tally(done=2), b="interrupted"),
         [a_worker("a"), a_worker("b", WorkerPhase.ENDED)],
+        0,
+        TopUp(1),
+    ),
+    (
+        "EC2 took one as it booted, without a notice",
+        a_tally(done=2),
+        [a_worker("a"), a_worker("b", WorkerPhase.LOST, interrupted=True)],
         0,
         TopUp(1),
     ),
@@ -289,3 +296,13 @@ def test_no_instance_is_launched_by_a_run_that_has_reached_a_limit() -> None:
     tally = having_worked(a_tally(done=2), "b")
     assert next_step(tally, [a_worker("a"), LOST], replaced=0) == TopUp(1)
     assert isinstance(next_step(tally, [a_worker("a"), LOST], replaced=0, limits=ALL, spent=Spent(cost=11)), Stop)
+
+
+def test_a_run_ends_soon_once_each_open_job_has_a_slot() -> None:
+    tally = a_tally(jobs=10, done=6)
+    assert not ends_soon(tally), "nobody has said how many slots there are"
+    tally.workers.update({"a": WorkerTally(slots=2), "b": WorkerTally(slots=1)})
+    assert not ends_soon(tally)
+    tally.workers["b"].slots = 2
+    assert ends_soon(tally)
+    assert not ends_soon(a_tally(done=10))
