@@ -116,11 +116,14 @@ class EvalFileWriter:
     def __init__(self, path: Path) -> None:
         # Deflate for what is written here: the standard library has it, and Inspect reads both.
         self._zip = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED)
+        self._stamp = (1980, 1, 1, 0, 0, 0)
 
     def copy(self, source: EvalFile, name: str) -> None:
         """Take a member over as it is: its compressed bytes, never inflated, never whole in memory."""
         old = source.info(name)
-        new = zipfile.ZipInfo(old.filename, old.date_time)
+        if old.date_time != self._stamp:
+            self._stamp = old.date_time  # of a hundred thousand entries most have the same, and one tuple does
+        new = zipfile.ZipInfo(old.filename, self._stamp)
         new.compress_type, new.CRC = old.compress_type, old.CRC
         new.compress_size, new.file_size = old.compress_size, old.file_size
         new.external_attr, new.create_system = old.external_attr, old.create_system

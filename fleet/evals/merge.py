@@ -49,7 +49,7 @@ class Recomputing(Protocol):
         """Write at `out` an `.eval` without samples, with the header and the reductions of the merged log.
 
         `records` has one JSON object a line, in any order: a sample (`place`, `id`, `epoch`, `scores`, `metadata`,
-        `failed`) or the usage of a job (`job`, its number; `model_usage`, `role_usage`).
+        `failed`) or the usage of a job (`job`, its id; `model_usage`, `role_usage`).
         """
         ...
 
@@ -126,14 +126,14 @@ class _Merge:
         self._folder = folder
         self._positions = {str(sample_id): position for position, sample_id in enumerate(manifest.sample_ids)}
         self._jobs = {job.job: job for job in manifest.jobs}
-        self._numbers = {job.job: number for number, job in enumerate(manifest.jobs)}
         self._taken: set[JobId] = set()
         self._unusable: dict[JobId, ResultUnusable] = {}
-        self._cancelled: dict[JobId, int] = {}
+        self._cancelled = 0
         self._duplicates = 0
         self._errors = 0
         self._first_error: tuple[Place, dict[str, Any]] | None = None
-        self._times: list[datetime] = []
+        self._times: tuple[datetime, ...] = ()
+        """The earliest and the latest at which a job began or ended."""
         self._whole: dict[str, Any] | None = None
         self._summaries: dict[Place, tuple[int, int]] = {}
         self._seconds: dict[str, list[float]] = {}
@@ -172,7 +172,7 @@ class _Merge:
                 self._log.copy(log.file, REDUCTIONS)
         self._taken.add(job)
         self._unusable.pop(job, None)
-        self._cancelled[job] = len(log.result.samples) - len(kept)
+        self._cancelled += len(log.result.samples) - len(kept)
         for record in fresh:
             place = self.placed[pair_of(record)] = self._place(record)
             self._log.copy(log.file, sample_member(record.id, record.epoch))
@@ -181,9 +181,11 @@ class _Merge:
             self._note(place, record)
             if record.error is None and (took := summary.get("total_time")):
                 self._seconds.setdefault(str(record.id), []).append(took)
-        self._times += [datetime.fromisoformat(at) for at in (log.result.started_at, log.result.completed_at) if at]
+        found = (datetime.fromisoformat(at) for at in (log.result.started_at, log.result.completed_at) if at)
+        if times := (*self._times, *found):
+            self._times = (min(times), max(times))
         usage = {
-            "job": self._numbers[job],
+            "job": job,
             "model_usage": log.result.model_usage,
             "role_usage": log.result.role_usage,
         }
@@ -247,7 +249,7 @@ class _Merge:
             planned=planned,
             samples=len(self.placed),
             sample_errors=self._errors,
-            cancelled=sum(self._cancelled.values()),
+            cancelled=self._cancelled,
             duplicates=self._duplicates,
             absent=absent,
             unusable=tuple(self._unusable.values()),
@@ -310,8 +312,8 @@ def _was_cancelled(record: SampleRecord) -> bool:
     return record.error is not None and str(record.error.get("message", "")).startswith(CANCELLED)
 
 
-def _span(times: list[datetime]) -> tuple[str, str]:
-    return (min(times).isoformat(), max(times).isoformat()) if times else ("", "")
+def _span(times: tuple[datetime, ...]) -> tuple[str, str]:
+    return (times[0].isoformat(), times[-1].isoformat()) if times else ("", "")
 
 
 def _judged(header: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
