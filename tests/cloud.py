@@ -18,6 +18,7 @@ import httpx
 
 from fleet.local import cloud, preset, state
 from fleet.local.cloud import LocalCloud
+from fleet.local.faults import BYSTANDER
 from fleet.local.ending import host_folder
 from fleet.local.processes import Finder, read_records
 from fleet.processes import Process
@@ -70,12 +71,12 @@ class CloudUnderTest:
         return finish(self.start(*arguments, **environment), seconds=seconds)
 
     def aws(self, service: str) -> Any:
-        """A boto3 client of the emulator."""
+        """A boto3 client of the emulator, whom no scripted fault strikes."""
         return boto3.client(
             service,  # type: ignore[call-overload]
             region_name="us-east-1",
             endpoint_url=self.local.aws_endpoint,
-            aws_access_key_id="tests",
+            aws_access_key_id=BYSTANDER,
             aws_secret_access_key="tests",
         )
 

@@ -20,6 +20,8 @@ from typing import Any, Self
 from fleet.local.calls import Call
 
 PATH = "/_fleet"
+BYSTANDER = "bystander"
+"""Access key of whoever only looks on, as a test does between its faults: they don't strike its calls, nor are those counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,9 @@ class FaultBook:
             self._calls.clear()
 
     def take(self, call: Call, instance: str | None) -> Fault | None:
-        """Count the call, and strike with the first fault that stands for it and isn't used up."""
+        """Count the call, and strike with the first fault that stands for it and isn't used up. A bystander's is passed over."""
+        if call.access_key == BYSTANDER:
+            return None
         with self._lock:
             if not is_dry_run(call):
                 self._calls[call.operation] += 1

@@ -12,7 +12,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from fleet.local import preset
-from fleet.local.faults import ControlRefused, Fault, FaultKit
+from fleet.local.faults import BYSTANDER, ControlRefused, Fault, FaultKit
 from fleet.local.timing import Timing
 from tests.fleet.local.conftest import Host, launch_parameters, wait_until
 
@@ -21,12 +21,12 @@ from tests.fleet.local.conftest import Host, launch_parameters, wait_until
 def once(host: Host) -> Callable[[str], Any]:
     """Clients that call once: what the emulator answers is what the test sees."""
 
-    def client(service: str) -> Any:
+    def client(service: str, key: str = "x") -> Any:
         return boto3.client(
             service,  # type: ignore[call-overload]
             endpoint_url=host.aws,
             region_name=preset.REGION,
-            aws_access_key_id="x",
+            aws_access_key_id=key,
             aws_secret_access_key="x",
             config=Config(retries={"total_max_attempts": 1}),
         )
@@ -50,6 +50,12 @@ def test_a_fault_strikes_as_often_as_it_says(once: Callable[[str], Any], kit: Fa
     assert sts.get_caller_identity()["Account"] == preset.ACCOUNT
     assert kit.hits() == [2]
     assert kit.calls("GetCallerIdentity") == 3
+
+
+def test_who_only_looks_on_is_neither_struck_nor_counted(once: Callable[..., Any], kit: FaultKit) -> None:
+    kit.fault("GetCallerIdentity", code="Throttling", status=503)
+    once("sts", BYSTANDER).get_caller_identity()
+    assert (kit.hits(), kit.calls("GetCallerIdentity")) == ([0], 0)
 
 
 def test_a_fault_looks_into_the_request(once: Callable[[str], Any], kit: FaultKit, launch: Callable[..., str]) -> None:
