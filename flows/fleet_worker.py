@@ -23,11 +23,12 @@ from bootstrap.stopping import stop_on_sigterm
 from bootstrap.uptime import stamp
 from fleet.errors import FleetError
 from fleet.evals.documents import WorkerOrder
+from fleet.evals.progress import INTERRUPTED_STATE
 
 if TYPE_CHECKING:
     from bootstrap.environment import JobEnvironment
 
-STATE_NAMES = {"interrupted": "Interrupted"}
+STATE_NAMES = {"interrupted": INTERRUPTED_STATE}
 """How the UI names a worker's end, where Prefect's own name for it isn't all there is to say."""
 
 P = ParamSpec("P")

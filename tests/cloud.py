@@ -18,8 +18,8 @@ import httpx
 
 from fleet.local import cloud, preset, state
 from fleet.local.cloud import LocalCloud
-from fleet.local.faults import BYSTANDER
 from fleet.local.ending import host_folder
+from fleet.local.faults import BYSTANDER
 from fleet.local.processes import Finder, read_records
 from fleet.processes import Process
 

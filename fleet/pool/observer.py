@@ -350,8 +350,10 @@ class Observer:
         try:
             if found.settle is Settle.CANCELLED:
                 await self._runs.cancel(watch.run_id, why)
-            elif found.settle is Settle.CRASHED and await self._runs.crash(watch.run_id, why) and view is not None:
-                await self._tell(watch, why, self._host.log_of(view.run))
+            elif found.settle is Settle.CRASHED:
+                first = await self._runs.crash(watch.run_id, why, interrupted=found.interrupted)
+                if first and view is not None:
+                    await self._tell(watch, why, self._host.log_of(view.run))
         except httpx.HTTPError as error:
             self._complain(f"the state of flow run {watch.run_id}", error)
             return

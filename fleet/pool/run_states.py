@@ -22,6 +22,7 @@ from prefect.exceptions import Abort, ObjectNotFound, Pause
 from prefect.states import Cancelled, Crashed, Scheduled
 from prefect.utilities.engine import propose_state
 
+from fleet.evals.progress import INTERRUPTED_STATE
 from fleet.pool.verdict import RunPhase, run_phase
 
 PAGE = 200
@@ -78,16 +79,18 @@ class RunStates:
             if len(page) < PAGE:
                 return found
 
-    async def crash(self, run_id: UUID, why: str) -> bool:
+    async def crash(self, run_id: UUID, why: str, *, interrupted: bool = False) -> bool:
         """Set Crashed with the reason; Cancelled where its end was asked for. Whether it is Crashed by this call.
 
-        A run that its engine has reported as Crashed gets the better reason.
+        A run that its engine has reported as Crashed gets the better reason. `interrupted`: EC2 took its instance, as the
+        state's name says then.
         """
+        crashed: State = Crashed(message=why, name=INTERRUPTED_STATE if interrupted else "Crashed")
         if (before := await self._crashed(run_id)) is not None:
             if before.message != why:
-                await self._client().set_flow_run_state(run_id, Crashed(message=why), force=True)
+                await self._client().set_flow_run_state(run_id, crashed, force=True)
             return before.message != why
-        state = await self._propose(run_id, Crashed(message=why))
+        state = await self._propose(run_id, crashed)
         if state is not None and state.type == StateType.CANCELLING:
             await self.cancel(run_id, why)
             return False

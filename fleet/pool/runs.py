@@ -19,7 +19,7 @@ from prefect.states import Cancelling
 from fleet.errors import FleetError
 from fleet.evals.documents import WorkerOrder
 from fleet.evals.lock import End
-from fleet.evals.progress import WorkerFacts, WorkerPhase, worker_phase
+from fleet.evals.progress import INTERRUPTED_STATE, WorkerFacts, WorkerPhase, worker_phase
 from fleet.pool.run_states import MARKET_LABEL, TYPE_LABEL
 
 DEPLOYMENT = "fleet-worker/fleet-worker"
@@ -119,6 +119,7 @@ def _facts(run: FlowRun, now: datetime.datetime) -> WorkerFacts:
         instance_type=str(run.labels.get(TYPE_LABEL, "")),
         market=str(run.labels.get(MARKET_LABEL, "")),
         over=state is not None and state.is_final(),
+        interrupted=state is not None and state.name == INTERRUPTED_STATE,
     )
 
 

@@ -15,16 +15,17 @@ from fleet.aws.instances import Instance
 
 STOPPED = frozenset({"stopping", "stopped"})
 
-TAKEN_AWAY = frozenset(
+INTERRUPTIONS = frozenset(
     {
         "Server.SpotInstanceTermination",
         "Server.SpotInstanceShutdown",
         "Server.ScheduledStop",
         "Server.InternalError",
-        "Client.UserInitiatedShutdown",
     }
 )
-"""EC2's StateReason codes of instances that somebody else ended. Its system stops then in order, engine and all."""
+"""EC2's StateReason codes of instances that EC2 itself took: whatever ran there isn't to blame."""
+TAKEN_AWAY = INTERRUPTIONS | {"Client.UserInitiatedShutdown"}
+"""Those of instances that somebody else ended. Its system stops then in order, engine and all."""
 
 OUTSIDE = {
     "Server.SpotInstanceTermination": "EC2 took the spot capacity back",
@@ -142,6 +143,8 @@ class Verdict:
     over: bool = False
     """Nothing is left to watch."""
     why: str = ""
+    interrupted: bool = False
+    """EC2 itself took the instance."""
 
 
 WATCH = Verdict()
@@ -165,12 +168,12 @@ def _gone(sight: Sight, limits: Limits) -> Verdict:
     ended = sight.instance is None or sight.instance.state == "terminated"
     match sight.phase:
         case RunPhase.PENDING | RunPhase.ACTIVE:
-            return Verdict(settle=Settle.CRASHED, over=ended, why=departure(sight.instance))
+            return _crashed(sight.instance, over=ended)
         case RunPhase.SUBMITTING:
             # A retry that is being submitted still names the instance of the attempt before.
             if sight.age < limits.submit:
                 return WATCH
-            return Verdict(settle=Settle.CRASHED, over=True, why=departure(sight.instance))
+            return _crashed(sight.instance, over=True)
         case RunPhase.CANCELLING:
             return Verdict(settle=Settle.CANCELLED, over=ended, why=f"{_cancelled(sight)}; its instance is gone")
         case _ if not ended:
@@ -178,9 +181,14 @@ def _gone(sight: Sight, limits: Limits) -> Verdict:
         case RunPhase.CRASHED if sight.settled is Settle.CANCELLED:
             return Verdict(settle=Settle.CANCELLED, over=True, why=sight.settled_why)
         case RunPhase.CRASHED if sight.settled or _was_taken_away(sight, limits):
-            return Verdict(settle=Settle.CRASHED, over=True, why=departure(sight.instance))
+            return _crashed(sight.instance, over=True)
         case _:
             return OVER
+
+
+def _crashed(instance: Instance | None, *, over: bool) -> Verdict:
+    interrupted = instance is not None and instance.reason_code in INTERRUPTIONS
+    return Verdict(settle=Settle.CRASHED, over=over, why=departure(instance), interrupted=interrupted)
 
 
 def _was_taken_away(sight: Sight, limits: Limits) -> bool:

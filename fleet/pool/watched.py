@@ -67,8 +67,8 @@ class Runs(Protocol):
     async def at_work(self, pool: str) -> list[RunView]:
         """The flow runs of a work pool that may have an instance."""
 
-    async def crash(self, run_id: UUID, why: str) -> bool:
-        """Set Crashed with the reason. Whether it is Crashed by this call."""
+    async def crash(self, run_id: UUID, why: str, *, interrupted: bool = False) -> bool:
+        """Set Crashed with the reason; named as an interruption, if it was one. Whether it is Crashed by this call."""
 
     async def cancel(self, run_id: UUID, why: str) -> bool:
         """Set Cancelled. Whether it is Cancelled by this call."""

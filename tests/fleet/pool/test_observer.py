@@ -64,6 +64,7 @@ class World:
     """Whether the pool has other workers."""
     since: dict[UUID, datetime.datetime] = field(default_factory=dict)
     scheduled: list[UUID] = field(default_factory=list)
+    interrupted: set[UUID] = field(default_factory=set)
 
     def observer(self) -> Observer:
         log = logging.Logger("test")
@@ -133,7 +134,9 @@ class World:
         working = (RunPhase.SUBMITTING, RunPhase.PENDING, RunPhase.ACTIVE, RunPhase.CANCELLING)
         return [self._view(run_id) for run_id, phase in self.phases.items() if phase in working]
 
-    async def crash(self, run_id: UUID, why: str) -> bool:
+    async def crash(self, run_id: UUID, why: str, *, interrupted: bool = False) -> bool:
+        if interrupted:
+            self.interrupted.add(run_id)
         return self._set(run_id, RunPhase.CRASHED, why)
 
     async def cancel(self, run_id: UUID, why: str) -> bool:
@@ -224,6 +227,7 @@ def test_a_lost_instance_crashes_its_flow_run_with_the_reason(world: World) -> N
     looks(observer)
     assert watch.done.is_set()
     assert "i-0: the instance is gone: EC2 took the spot capacity back" in world.messages[watch.run_id]
+    assert world.interrupted == {watch.run_id}
     assert world.messages[watch.run_id] in world.logged
 
 

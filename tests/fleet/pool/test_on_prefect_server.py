@@ -18,9 +18,11 @@ from prefect.states import Cancelling, Pending, Running, Scheduled
 
 from fleet.aws.instances import Instance, Instances
 from fleet.aws.session import Aws
+from fleet.evals.progress import WorkerPhase
 from fleet.pool import runs
 from fleet.pool.access import Access
 from fleet.pool.order import POOL_TAG
+from fleet.pool.run_states import RunStates
 from fleet.pool.settings import PoolSettings
 from fleet.pool.setup import PoolTypeMismatch, ensure_pool
 from fleet.pool.worker import EC2Worker
@@ -223,6 +225,22 @@ def test_the_next_pool_worker_watches_what_the_last_one_left(play: Play, access:
             await anyio.sleep(0.1)
         stage.aws.ec2.terminate_instances(InstanceIds=[instance.id])
         await stage.wait(run, "Crashed")
+
+    play(story)
+
+
+@pytest.mark.fault("instance-dies")
+def test_the_controller_sees_that_ec2_itself_took_an_instance(play: Play) -> None:
+    async def story(stage: Stage) -> None:
+        first, second = [await stage.client.create_flow_run_from_deployment(stage.deployment) for _ in range(2)]
+        for run, interrupted in ((first, True), (second, False)):
+            await stage.client.set_flow_run_state(run.id, Running(), force=True)
+            await RunStates(lambda: stage.client).crash(run.id, "gone", interrupted=interrupted)
+        facts = await anyio.to_thread.run_sync(runs.look_at, [first.id, second.id])
+        assert [(fact.phase, fact.interrupted) for fact in facts] == [
+            (WorkerPhase.LOST, True),
+            (WorkerPhase.LOST, False),
+        ]
 
     play(story)
 

@@ -154,6 +154,22 @@ def test_the_reason_of_a_loss_is_said_in_words_and_in_ec2s_own(instance: Instanc
 
 
 @pytest.mark.parametrize(
+    ("code", "interrupted"),
+    [
+        ("Server.SpotInstanceTermination", True),
+        ("Server.InternalError", True),
+        ("Client.UserInitiatedShutdown", False),
+        ("Client.InstanceInitiatedShutdown", False),
+        ("", False),
+    ],
+)
+@pytest.mark.parametrize("phase", [RunPhase.PENDING, RunPhase.ACTIVE, RunPhase.CRASHED])
+def test_what_ec2_itself_took_is_told_from_other_losses(code: str, interrupted: bool, phase: RunPhase) -> None:
+    found = verdict(Sight(an_instance("terminated", code), phase, age=1), LIMITS)
+    assert found.interrupted == interrupted
+
+
+@pytest.mark.parametrize(
     ("kind", "name", "more", "phase"),
     [
         (None, "", {}, RunPhase.SUBMITTING),
