@@ -121,6 +121,11 @@ class Warm:
             self._left -= 1
             self._next = Child(self._environment, self._env)
 
+    @property
+    def waiting(self) -> int | None:
+        """The id of the process that waits."""
+        return self._next.process.pid if self._next else None
+
     def take(self, environment: JobEnvironment) -> Child | None:
         """The process that waits, for a merge in this environment; None: there is none. The next one is started."""
         child = self._next

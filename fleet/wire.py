@@ -59,6 +59,7 @@ class Wire(BaseModel):
                 raise DocumentRefused(
                     document=name, why=f"its version is {found!r}, this release reads {cls.VERSION}: upgrade {side}"
                 )
+        del raw  # of a large document it takes more memory than the document itself
         try:
             # JSON mode: a tuple may come as a list, a datetime as its text.
             return cls.model_validate_json(text)

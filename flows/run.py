@@ -106,6 +106,8 @@ class Run:
         self.locks = LockKeeper()
         self.created.locks = self.locks.locks
         self.eval_ids: list[EvalId] = [one.manifest.eval_id for one in plan.evals]
+        self.in_force: Sequence[EvalManifest] = ()
+        """The manifests that count, from `prepare` on."""
         self.artifacts = LiveArtifacts()
         environment = built(plan.environment, cache=cache_folder())
         self.warm = (

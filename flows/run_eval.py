@@ -135,7 +135,7 @@ def whole_run(request: EvalRequest, config: Ec2Config, account: str, worker_secr
                 run.remember()
                 stage("Collecting results")
                 run.warm_up()
-                with having(secrets, run.warm):
+                with having(secrets, run.warm, run.in_force):
                     evals = patiently(lambda: collect_results(run.eval_ids, request.log_dir, config.region, account))
         except CancelledByPerson as cancelled:
             return cast("State[RunReport]", Cancelled(message=str(cancelled)))
@@ -265,6 +265,7 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
     for archive in run.plan.archives:
         site.objects.put_artifact(site.layout, archive)
     manifests = [settle_manifest(site, one.manifest, one.plan_log.read_bytes()) for one in run.plan.evals]
+    run.in_force = manifests
     for manifest in manifests:
         note_as_last(site, manifest, since)
     tally = RunTally(evals={manifest.eval_id: standing(site, manifest) for manifest in manifests})

@@ -119,6 +119,14 @@ def test_a_plugin_finds_its_settings_values_and_the_keys_also_where_the_metrics_
     assert files(environment) == {}
 
 
+def test_a_run_that_collects_reads_no_manifest_again(merging: Merging, monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = collect_results
+    manifest = module.EvalManifest.read("eval")
+    monkeypatch.setattr(collect_results, "EvalManifest", None)
+    with having(SECRETS, manifests=[manifest]):
+        assert merge_an_eval().endswith(": as the test wants it")
+
+
 @pytest.mark.fault("collect-by-hand")
 def test_who_collects_by_hand_has_but_their_own_environment(merging: Merging) -> None:
     with having(SECRETS):
