@@ -235,15 +235,22 @@ class Observer:
 
         Where other pool workers are at work, one of them may be launching: then the runs get the time that this may take.
         """
-        orphans = [view for view in submitting if view.id not in self._launching.keys() | self._host.submitting()]
+        watched = {watch.run_id for watch in self._watches.values()}
+        known = watched | self._launching.keys() | self._host.submitting()
+        orphans = [view for view in submitting if view.id not in known]
         if not orphans:
             return
-        alone = await self._host.is_alone()
         oldest = self._now() - datetime.timedelta(seconds=self._settings.launch_seconds + UNCLAIMED_S)
-        for view in orphans:
-            if alone or (view.since is not None and view.since < oldest):
-                await self._runs.schedule_again(view.id, "the pool worker that took it up was killed before its launch")
-                self._log.warning("Flow run %s is launched again: whoever took it up is gone", view.id)
+        try:
+            alone = await self._host.is_alone()
+            for view in orphans:
+                if alone or (view.since is not None and view.since < oldest):
+                    await self._runs.schedule_again(
+                        view.id, "the pool worker that took it up was killed before its launch"
+                    )
+                    self._log.warning("Flow run %s is launched again: whoever took it up is gone", view.id)
+        except httpx.HTTPError as error:  # the instances are judged all the same
+            self._complain("flow runs that nobody launches", error)
 
     async def _record(self, seen: Mapping[Aws, Mapping[str, Instance]], views: Mapping[UUID, RunView]) -> None:
         """Write an instance's id on the flow run that doesn't name it: Prefect only logs it when that fails.

@@ -118,10 +118,9 @@ class RunStates:
             await self._client().update_flow_run(run_id, infrastructure_pid=infrastructure)
 
     async def schedule_again(self, run_id: UUID, why: str) -> None:
-        """Have a pool worker take up a run that is Pending still: Prefect itself submits each run once."""
+        """Have a pool worker take up a run that is being submitted still: Prefect itself submits each run once."""
         with suppress(ObjectNotFound):
-            state = (await self._client().read_flow_run(run_id)).state
-            if state is not None and state.type == StateType.PENDING:
+            if view_of(await self._client().read_flow_run(run_id)).phase is RunPhase.SUBMITTING:
                 # By force: the server's rules know no way back from Pending.
                 await self._client().set_flow_run_state(run_id, Scheduled(message=why), force=True)
 

@@ -77,7 +77,7 @@ class Runs(Protocol):
         """Write down on the flow run what it runs on."""
 
     async def schedule_again(self, run_id: UUID, why: str) -> None:
-        """Have a pool worker take up a run that is Pending."""
+        """Have a pool worker take up a run, if it is being submitted still."""
 
 
 class Host(Protocol):

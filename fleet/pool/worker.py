@@ -248,12 +248,15 @@ class EC2Worker(BaseWorker[EC2JobConfiguration, EC2Variables, EC2WorkerResult]):
         """Say what the instance is, and show that it boots. Not needed: at worst its price is taken for the dearest."""
         state: State[Any] = InfrastructurePending(message=f"Instance {launched.id} in {launched.region} boots.")
         try:
-            await self._runs.describe(flow_run.id, launched.instance_type, launched.market)
             await propose_state(self.client, state, flow_run_id=flow_run.id)
         except (Abort, Pause):
             pass
         except httpx.HTTPError as error:
             self._logger.warning("Flow run %s wasn't told that its instance boots: %s", flow_run.id, error)
+        try:
+            await self._runs.describe(flow_run.id, launched.instance_type, launched.market)
+        except httpx.HTTPError as error:
+            self._logger.warning("Flow run %s wasn't told what its instance is: %s", flow_run.id, error)
 
     async def _last_words(self, flow_run: FlowRun, why: str) -> None:
         with anyio.move_on_after(LAST_WORDS_S, shield=True):

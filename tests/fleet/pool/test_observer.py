@@ -56,7 +56,7 @@ class World:
     broken: set[str] = field(default_factory=set)
     kept: set[str] = field(default_factory=set)
     """Instances that nobody may end."""
-    """What fails now: describe, terminate, read, set."""
+    """What fails now: describe, terminate, read, set, alone."""
     while_reading: Callable[[], None] = lambda: None
     taken_up: set[UUID] = field(default_factory=set)
     """Flow runs that this pool worker is submitting."""
@@ -157,6 +157,7 @@ class World:
         return frozenset(self.taken_up)
 
     async def is_alone(self) -> bool:
+        self._fail("alone")
         return not self.others
 
     def pool(self) -> tuple[str, str] | None:
@@ -633,17 +634,30 @@ def test_a_run_that_a_killed_pool_worker_had_taken_up_is_launched_after_all(worl
 
 
 def test_a_run_that_is_being_launched_is_left_alone(world: World) -> None:
-    """By this pool worker, on its way to a launch or in one; or by an instance that boots already."""
+    """By this pool worker, on its way to a launch or in one; or by an instance that boots already, adopted or own."""
     observer = world.observer()
     world.taken_up = {taken_up(world)}
     world.launch(phase=RunPhase.SUBMITTING, recorded=False)
+    own(world, observer, RunPhase.SUBMITTING)
     run_id = taken_up(world)
 
     async def go() -> None:
         with observer.launching(run_id):
-            await observer.look()
+            for _ in range(3):
+                await observer.look()
+                world.clock.seconds += PoolSettings().sweep_seconds + 1
 
     anyio.run(go)
+    assert world.scheduled == []
+
+
+def test_instances_are_judged_while_prefect_does_not_say_who_is_at_work(world: World) -> None:
+    observer = world.observer()
+    _, watch = own(world, observer, RunPhase.CANCELLING)
+    taken_up(world)
+    world.broken = {"alone"}
+    looks(observer)
+    assert world.phases[watch.run_id] is RunPhase.CANCELLED
     assert world.scheduled == []
 
 
