@@ -111,8 +111,9 @@ def merge_eval(site: Site, eval_id: EvalId, log_dir: str | None) -> EvalReport:
     """The merged log of one eval."""
     manifest = known.get().get(eval_id) or EvalManifest.read(site.objects.get(site.layout.manifest(eval_id)))
     finished = finished_jobs(site, eval_id)
+    done = [job.job for job in manifest.jobs if job.job in finished]
+    del finished  # of a hundred thousand, the merge needs the memory
     failed = failed_jobs(site, eval_id)
-    keys = [site.layout.result(eval_id, job.job) for job in manifest.jobs if job.job in finished]
     with tempfile.TemporaryDirectory(prefix="inspect-fleet-merge-") as scratch:
         folder = Path(scratch)
         plan_log = folder / "plan.eval"
@@ -130,7 +131,7 @@ def merge_eval(site: Site, eval_id: EvalId, log_dir: str | None) -> EvalReport:
             report = merge(
                 manifest,
                 plan_log,
-                fetched(site.objects, keys, folder / "jobs"),
+                fetched(site.objects, (site.layout.result(eval_id, job) for job in done), folder / "jobs"),
                 merged,
                 recompute=Recompute(
                     environment, env={**os.environ, **secrets.variables()}, lacked=lacked, warm=warm.get()

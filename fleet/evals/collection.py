@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,7 +13,7 @@ AHEAD = 16
 """Downloads under way: enough to hide the latency of S3, few enough for any disk."""
 
 
-def fetched(objects: Objects, keys: Sequence[str], folder: Path) -> Iterator[Path]:
+def fetched(objects: Objects, keys: Iterable[str], folder: Path) -> Iterator[Path]:
     """Each object as a file in `folder`, in the order of `keys`; a file is removed when the next one is asked for."""
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(max_workers=AHEAD, thread_name_prefix="fetch") as pool:
