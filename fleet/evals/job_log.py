@@ -36,6 +36,10 @@ _END = struct.Struct("<4s8x2LH")
 """Of a zip: signature, size and place of the directory, length of the comment."""
 _ELSEWHERE = 0xFFFFFFFF
 """As the directory's size or place: a larger record says it."""
+_LOCATOR = b"PK\x06\x07"
+_LOCATOR_BYTES = 20
+"""Of what points at that record, between it and the end. Python's zipfile writes both from 2 GiB or 65,535 members on, and says
+the directory's size and place at the end as well (`_write_end_record`)."""
 
 Pair = tuple[str, int]
 """A sample's id as text and its epoch: what Inspect tells samples apart by."""
@@ -97,7 +101,7 @@ def flaw_at_end(end: bytes, size: int) -> str:
     if at < 0 or len(end) - at < _END.size:
         return "it is truncated or no zip (no directory at its end)"
     _, length, place, _ = _END.unpack_from(end, at)
-    if _ELSEWHERE in (length, place):
+    if _ELSEWHERE in (length, place) or end[:at][-_LOCATOR_BYTES:].startswith(_LOCATOR):
         return ""
     if place + length != size - len(end) + at:
         return "it is truncated or no zip (its directory isn't where its end says)"

@@ -252,6 +252,19 @@ def test_a_result_with_more_samples_than_its_end_can_name_passes(room: int, tmp_
     assert "truncated" in flaw_at_end(whole[-room:], len(whole) + 1)
 
 
+@pytest.mark.parametrize("limit", ["ZIP64_LIMIT", "ZIP_FILECOUNT_LIMIT"])
+@pytest.mark.fault("result-damaged")
+def test_a_very_large_result_passes(limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over 2 GiB, or of over 65,535 members: a second record stands between the directory and the end."""
+    monkeypatch.setattr(zipfile, limit, 2)
+    log = tmp_path / "log.eval"
+    with zipfile.ZipFile(log, "w") as archive:
+        for name in ("header.json", "fleet.json", "summaries.json"):
+            archive.writestr(name, "{}")
+    whole = log.read_bytes()
+    assert flaw_at_end(whole[-END_BYTES:], len(whole)) == ""
+
+
 @given(length=st.integers(0, 20_000))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.fault("result-damaged")
