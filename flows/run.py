@@ -141,10 +141,10 @@ class Run:
         early = kind is not None or bool(self.why)
         follower = listener.get()
         most = EARLY_S if early else GRACE_S + EARLY_S
-        if kind is KeyboardInterrupt:
-            follower.warn(f"interrupted: cleaning up, {most:g} s at most")
         # The clean-up itself asks Prefect again, and for how long.
         with undisturbed(seconds=most, say=follower.warn), temporary_settings(QUICK):
+            if kind is KeyboardInterrupt:  # told in here: a key that repeats would cut short what comes after
+                follower.warn(f"interrupted: cleaning up, {most:g} s at most")
             stage("Cleaning up")
             if self.warm:
                 self.warm.close()

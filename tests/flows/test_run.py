@@ -9,6 +9,7 @@ import httpx
 import pytest
 from prefect.logging import disable_run_logger
 
+from fleet.evals.listener import Nobody, listener
 from fleet.evals.lock import HOLD_S
 from fleet.evals.lock_keeper import LockKeeper
 from fleet.evals.progress import RunTally, snapshot
@@ -69,6 +70,29 @@ def test_ctrl_c_cuts_no_clean_up_short_unless_a_person_knows_what_it_leaves() ->
     assert reached == ["pressed some times at once"]
     assert [line.split(":")[0] for line in said] == ["still cleaning up, 30 s at most", "left as it is"]
     assert (signal.getsignal(signal.SIGINT), listening) == (before, writing)
+
+
+@pytest.mark.fault("end-without-prefect")
+def test_a_ctrl_c_that_repeats_as_the_clean_up_is_announced_skips_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Pressing(Nobody):
+        def warn(self, line: str) -> None:
+            if line.startswith("interrupted"):
+                signal.raise_signal(signal.SIGINT)
+
+    def clean_up(*_: object, **how: object) -> list[str]:
+        return ["cleaned up"]
+
+    monkeypatch.setattr(room, "clean_up", clean_up)
+    run = Run.__new__(Run)
+    run.site = run.created = cast("Any", None)
+    run.why, run.warm, run.locks = "", None, LockKeeper()
+    token = listener.set(Pressing())
+    try:
+        with disable_run_logger(), pytest.raises(KeyboardInterrupt, match="first"), run:
+            raise KeyboardInterrupt("first")
+    finally:
+        listener.reset(token)
+    assert run.left == ["cleaned up"]
 
 
 @pytest.mark.fault("no-answer")
