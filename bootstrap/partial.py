@@ -6,9 +6,7 @@ The job has gone back to the queue by then, and nothing waits for this but the w
 from __future__ import annotations
 
 import os
-import struct
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ from bootstrap.clockwork import Clockwork
 from bootstrap.private_files import folder_below, open_to_read
 from fleet.aws.failures import AwsRefused
 from fleet.evals.documents import JobMessage
-from fleet.evals.eval_file import HEADER
+from fleet.evals.eval_file import BROKEN_ZIP, HEADER
 from fleet.evals.layout import Layout
 
 ENDING_SECONDS = 8.0
@@ -32,8 +30,6 @@ KEEP_SECONDS = 60.0
 """For all of it: an instance that is told to end has little more."""
 MOST_BYTES = 64 * 2**20
 """A larger log is left where it is, and goes with the instance."""
-NO_ZIP = (zipfile.BadZipFile, NotImplementedError, OverflowError, RuntimeError, ValueError, struct.error, zlib.error)
-"""What `zipfile` raises for what is no zip, or a broken one."""
 
 
 class PutsObjects(Protocol):
@@ -107,7 +103,7 @@ def _is_open(folder: Path) -> bool:
             return False
         try:
             return HEADER not in zipfile.ZipFile(log).namelist()
-        except NO_ZIP:
+        except BROKEN_ZIP:
             return True
 
 

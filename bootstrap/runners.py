@@ -27,12 +27,12 @@ import anyio.to_thread
 
 from bootstrap import job_process
 from bootstrap.environment import JobEnvironment
-from bootstrap.partial import NO_ZIP
 from bootstrap.private_files import open_to_append, open_to_read
 from bootstrap.zygote import CLOSING_S, KILLED_S, Zygote, ZygoteGone
 from fleet.errors import FleetError
 from fleet.evals.attempts import kind_of
 from fleet.evals.documents import EvalManifest, Job, JobResult
+from fleet.evals.eval_file import BROKEN_ZIP
 from fleet.wire import DocumentRefused
 
 READY_S = 600.0
@@ -40,7 +40,7 @@ READY_S = 600.0
 
 RESULT_UNUSABLE = "ResultUnusable"
 """Kind of a job whose runner says that it is done and has no result to show."""
-UNREADABLE = (*NO_ZIP, AttributeError, DocumentRefused, LookupError, OSError, TypeError)
+UNREADABLE = (*BROKEN_ZIP, AttributeError, DocumentRefused, LookupError, OSError, TypeError)
 """What comes of an answer, or of a log, that isn't a runner's own."""
 
 LONGEST_WAIT_S = 3600.0
@@ -363,6 +363,10 @@ async def _finished(done: Mapping[str, Any], folder: Path) -> JobAnswer:
 def result_in(log: Path) -> JobResult:
     """What a finished log says of its job. One of UNREADABLE."""
     with open_to_read(log) as file, zipfile.ZipFile(file) as archive:
+        if archive.getinfo(JobResult.MEMBER).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise zipfile.BadZipFile(
+                "its result is compressed as no runner does"
+            )  # other methods have errors of their own
         return JobResult.read(archive.read(JobResult.MEMBER))
 
 

@@ -24,6 +24,9 @@ HEADER = "header.json"
 SUMMARIES = "summaries.json"
 REDUCTIONS = "reductions.json"
 
+BROKEN_ZIP = (zipfile.BadZipFile, EOFError, OverflowError, RuntimeError, ValueError, struct.error, zlib.error)
+"""What `zipfile` raises for what is no zip, or a broken one, whose members are stored or deflated."""
+
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 _CHUNK = 1 << 20
 
@@ -56,7 +59,7 @@ class EvalFile:
         self._size = path.stat().st_size
         try:
             self._members = zipfile.ZipFile(self._file).NameToInfo
-        except (zipfile.BadZipFile, NotImplementedError, struct.error, ValueError, OverflowError) as error:
+        except BROKEN_ZIP as error:
             self._file.close()
             why = "it is empty" if self._size == 0 else f"it is truncated or no zip ({error})"
             raise EvalFileUnreadable(path=str(path), why=why) from error

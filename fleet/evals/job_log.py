@@ -19,7 +19,7 @@ from typing import Any
 
 from fleet.errors import FleetError
 from fleet.evals.documents import EvalId, Job, JobId, JobResult, SampleRecord
-from fleet.evals.eval_file import HEADER, SUMMARIES, EvalFile, EvalFileUnreadable, sample_member
+from fleet.evals.eval_file import BROKEN_ZIP, HEADER, SUMMARIES, EvalFile, EvalFileUnreadable, sample_member
 from fleet.wire import DocumentRefused
 
 FINISHED = (b"success", b"error")
@@ -109,7 +109,7 @@ def flaw_at_end(end: bytes, size: int) -> str:
         return ""
     try:
         names = zipfile.ZipFile(io.BytesIO(end)).NameToInfo
-    except (zipfile.BadZipFile, NotImplementedError, struct.error, ValueError) as error:
+    except BROKEN_ZIP as error:
         return f"its directory is damaged ({error})"
     return "" if {JobResult.MEMBER, HEADER} <= names.keys() else NEVER_FINISHED
 

@@ -81,9 +81,9 @@ MANIFEST = manifest_of(1)
 NAME = f"{JOB.job}.eval"
 
 
-def log_of(job: Job, member: str = JobResult.MEMBER) -> bytes:
+def log_of(job: Job, member: str = JobResult.MEMBER, method: int = zipfile.ZIP_STORED) -> bytes:
     content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
+    with zipfile.ZipFile(content, "w", method) as archive:
         archive.writestr(member, result_of(job).write())
     return content.getvalue()
 
@@ -154,6 +154,13 @@ def named_twice(folder: Path) -> None:
     (folder / NAME).hardlink_to(folder.parent / "other")
 
 
+def larger_than_it_is(folder: Path) -> None:
+    with zipfile.ZipFile(io.BytesIO(log_of(JOB))) as archive:
+        size = archive.getinfo(JobResult.MEMBER).file_size.to_bytes(4, "little")
+    # The local header has both sizes side by side, and the directory again.
+    plain(folder, log_of(JOB).replace(size + size, (2**20).to_bytes(4, "little") * 2))
+
+
 ODD = [
     pytest.param(done(), lambda _: None, id="no log"),
     pytest.param(done(), linked, id="a link"),
@@ -162,6 +169,8 @@ ODD = [
     pytest.param(done(), lambda folder: plain(folder, b""), id="an empty log"),
     pytest.param(done(), lambda folder: plain(folder, b"PK, but no zip"), id="no zip"),
     pytest.param(done(), lambda folder: plain(folder, log_of(JOB)[:-40]), id="a broken zip"),
+    pytest.param(done(), larger_than_it_is, id="a member that ends before its size"),
+    pytest.param(done(), lambda folder: plain(folder, log_of(JOB, method=zipfile.ZIP_LZMA)), id="another compression"),
     pytest.param(done(), lambda folder: plain(folder, log_of(JOB, "other.json")), id="nothing of ours in it"),
     pytest.param(done(".."), lambda folder: plain(folder, log_of(JOB)), id="a folder"),
     pytest.param(done("/"), lambda folder: plain(folder, log_of(JOB)), id="a root"),
