@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -135,7 +136,9 @@ class _Merge:
         self._times: tuple[datetime, ...] = ()
         """The earliest and the latest at which a job began or ended."""
         self._whole: dict[str, Any] | None = None
-        self._summaries: dict[Place, tuple[int, int]] = {}
+        self._spooled: list[Place] = []
+        self._spooled_at = array("Q", (0,))
+        """Where the summary of each begins, and the last one's ends."""
         self._seconds: dict[str, list[float]] = {}
 
     def __enter__(self) -> _Merge:
@@ -201,8 +204,8 @@ class _Merge:
 
     def _spool(self, place: Place, summary: dict[str, Any]) -> None:
         content = json.dumps(summary, ensure_ascii=False, separators=(",", ":")).encode()
-        self._summaries[place] = (self._summary_spool.tell(), len(content))
-        self._summary_spool.write(content)
+        self._spooled.append(place)
+        self._spooled_at.append(self._spooled_at[-1] + self._summary_spool.write(content))
 
     def _note(self, place: Place, record: SampleRecord) -> None:
         if record.error is not None:
@@ -284,10 +287,10 @@ class _Merge:
     def _write_summaries(self) -> None:
         with self._log.open(SUMMARIES) as member:
             member.write(b"[")
-            for number, place in enumerate(sorted(self._summaries)):
-                start, length = self._summaries[place]
+            for number, index in enumerate(sorted(range(len(self._spooled)), key=self._spooled.__getitem__)):
+                start, end = self._spooled_at[index : index + 2]
                 self._summary_spool.seek(start)
-                member.write((b"," if number else b"") + self._summary_spool.read(length))
+                member.write((b"," if number else b"") + self._summary_spool.read(end - start))
             member.write(b"]")
 
     def _recomputed(self, inspect: Recomputing, facts: HeaderFacts) -> dict[str, Any]:
