@@ -30,14 +30,19 @@ def sending_order(open_jobs: Mapping[EvalId, Sequence[JobId]], expected: Expecte
     return [one for _, one in sorted(placed, key=lambda it: it[0])]
 
 
+ROUNDS = 3
+"""Of its slots' jobs that an instance must have done before a refused call says where it settled: it begins with few of either."""
+
+
 def settled_slots(workers: Iterable[WorkerTally]) -> int:
     """At how many jobs at a time the instances of a run had settled, for the next one to begin with; 0: it doesn't say.
 
-    Where a provider has set limits, the middle of where they left the instances. Else the most that one of them came to, if that is
-    more than any begins with: a short run is no reason to begin with less.
+    Where a provider has set limits, the middle of where they left the instances that met them. Else the most that one of them came
+    to, if that is more than any begins with: a short run is no reason to begin with less.
     """
     at_work = [worker for worker in workers if worker.jobs and worker.settled]
-    if any(worker.rate_limited for worker in at_work):
-        return statistics.median_low(worker.settled for worker in at_work)
+    limited = [one.settled for one in at_work if one.rate_limited and one.jobs >= ROUNDS * one.settled]
+    if limited:
+        return statistics.median_low(limited)
     most = max((worker.settled for worker in at_work), default=0)
     return most if most > FIRST_SLOTS else 0

@@ -37,9 +37,16 @@ def test_an_eval_of_which_nothing_is_known_waits_for_no_other() -> None:
 
 
 def test_the_next_run_begins_where_rate_limits_left_this_one() -> None:
-    """With those that did a job: an instance that came late had no say."""
-    limited = [WorkerTally(jobs=9, settled=settled, rate_limited=settled % 2) for settled in (3, 4, 8)]
-    assert settled_slots([*limited, WorkerTally(settled=1)]) == 4
+    """With those that were refused themselves: an instance that came late had no say."""
+    limited = [WorkerTally(jobs=24, settled=settled, rate_limited=1) for settled in (3, 4, 8)]
+    assert settled_slots([*limited, WorkerTally(settled=1), *[WorkerTally(jobs=9, settled=1)] * 3]) == 4
+
+
+def test_a_refused_call_in_a_short_run_is_no_reason_to_begin_with_less() -> None:
+    """Its instances had two slots each, for two jobs: that is their share, and no provider's limit."""
+    short = [WorkerTally(jobs=2, settled=2, rate_limited=limited) for limited in (0, 1)]
+    assert settled_slots(short) == 0
+    assert settled_slots([*short, WorkerTally(jobs=9, settled=32)]) == 32
 
 
 def test_a_run_without_rate_limits_says_how_far_it_came_but_never_less_than_the_first_slots() -> None:
