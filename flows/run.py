@@ -239,8 +239,8 @@ class Run:
         """Keep where the instances' slots had settled, for the next run of each eval; one without it only begins slower."""
         slots = settled_slots(self.watch.tally.workers.values()) if self.watch else 0
         try:
-            for manifest in self.manifests() if slots else ():
-                note_slots(self.site, manifest, slots)
+            for one in self.plan.evals if slots else ():
+                note_slots(self.site, one.manifest, slots)
         except AwsRefused as refusal:
             get_run_logger().warning("Where slots had settled is not kept: %s", refusal)
 
