@@ -19,7 +19,7 @@ import anyio
 from anyio.abc import TaskGroup
 from pydantic import JsonValue
 
-from bootstrap.delivery import Delivered, Deliveries
+from bootstrap.delivery import Delivered, Deliveries, Outcome
 from bootstrap.slots import Round, Slots
 from fleet.aws.failures import AwsRefused, CredentialsBad, Denied
 from fleet.aws.queues import BATCH, Depth, Message, QueueGone
@@ -34,6 +34,8 @@ TELL_SECONDS = 30.0
 """Between two lines that say how far the work is: a line a job would be thousands."""
 REFUSED_SECONDS = 5.0
 """Before the queue is asked again after it didn't answer."""
+SILENT_SECONDS = 300.0
+"""Without an answer of the queue, up to which that isn't idleness: as long as the controller looks again (`flows.watch`)."""
 QUIET_SECONDS = 10.0
 """Without a job before the queue is asked whether any can come: by then some long polls found none on any of SQS's servers."""
 LEAVE_LOOK_SECONDS = 1.0
@@ -41,6 +43,8 @@ LEAVE_LOOK_SECONDS = 1.0
 
 Reason = Literal["idle", "queue gone", "stopped", "interrupted", "host"]
 """Why work ended. interrupted: EC2 takes the instance back. host: the machine can't go on."""
+WORKED: frozenset[Outcome] = frozenset({"done", "again", "failed"})
+"""Outcomes of jobs that were this worker's own."""
 Keeps = Callable[[float, Sequence[float]], bool]
 """Whether a job in flight may go on: its seconds so far, and those of the jobs of its eval that were done here."""
 
@@ -107,7 +111,9 @@ class Work:
     _tell_from: float = 0.0
     _freed: anyio.Event = field(default_factory=anyio.Event)
     _idle_from: float = 0.0
-    """Monotonic seconds: the last job's end, or the moment at which one comes back that is to be tried again."""
+    """Monotonic seconds: the last job's end, the end of the queue's silence, or when one comes back that is to be tried again."""
+    _silent_from: float | None = None
+    """Monotonic seconds: since when the queue doesn't answer; None: it does."""
 
     async def run(self) -> Reason:
         """Work until the end; why it ended. Raises what made work impossible."""
@@ -177,6 +183,7 @@ class Work:
                 continue
             try:
                 messages = await clock.in_thread(self._receive, min(free, BATCH))
+                self._silent_from = None
             except QueueGone:
                 return "queue gone"
             except (Denied, CredentialsBad):
@@ -184,7 +191,10 @@ class Work:
             except AwsRefused as refusal:
                 self.say(f"the work queue doesn't answer: {refusal}")
                 messages = []
+                self._silent_from = clock.now() if self._silent_from is None else self._silent_from
                 await clock.sleep(REFUSED_SECONDS)
+                if clock.now() - self._silent_from < SILENT_SECONDS:
+                    self._idle_from = max(self._idle_from, clock.now())
             for message in messages:  # each task is started even if cancelled by now: it is what releases its message
                 flight = _Flight(message, _eval_of(message), clock.now())
                 if self.held or self.leaving:  # since the queue was asked
@@ -206,7 +216,9 @@ class Work:
             depth = await clock.in_thread(self.receiver.depth, self.deliveries.queue)
         except AwsRefused:  # the next poll finds out what it is
             depth = None
-        return not self.running and is_over(idle, depth, self.idle_seconds)
+        has_worked = not WORKED.isdisjoint(self.outcomes)
+        stays = self.idle_seconds if has_worked else max(self.idle_seconds, self.deliveries.lease_seconds)
+        return not self.running and is_over(idle, depth, stays, has_worked=has_worked)
 
     def _receive(self, most: int) -> list[Message]:
         return self.receiver.receive(self.deliveries.queue, most=most, wait=POLL_SECONDS)
@@ -320,16 +332,19 @@ class Work:
             self.say(f"jobs in flight that are given back: {len(released)}")
 
 
-def is_over(idle: float, depth: Depth | None, idle_seconds: float) -> bool:
-    """Whether a worker that is idle for so many seconds ends: none came for `idle_seconds`, or none is in the queue.
+def is_over(idle: float, depth: Depth | None, stays: float, *, has_worked: bool) -> bool:
+    """Whether a worker that is idle for so many seconds ends: it `stays` no longer without a job, or none is in the queue.
 
-    Jobs that others hold don't count. Each of those is somebody's who takes it up again, or whom the controller replaces when
-    they are lost (`fleet.evals.steps`); to stay for that would cost every instance of every run its last minute.
+    To one that has had a job those that others hold don't count. Each is somebody's who takes it up again, or whom the controller
+    replaces when they are lost (`fleet.evals.steps`); to stay for that would cost every instance of every run its last minute. One
+    that has had none may itself be that replacement, and come before the lost one's lease has lapsed.
     `depth`: of the work queue; None: not known.
     """
-    if idle >= idle_seconds:
+    if idle >= stays:
         return True
-    return idle >= QUIET_SECONDS and depth is not None and not depth.waiting and not depth.delayed
+    if idle < QUIET_SECONDS or depth is None or depth.waiting or depth.delayed:
+        return False
+    return has_worked or not depth.leased
 
 
 def told(outcomes: Mapping[str, int]) -> str:

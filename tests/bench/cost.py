@@ -90,8 +90,8 @@ class Fleet:
     chance: Chance
     slots: Callable[[], Slots]
     doubling: bool
-    idle: Callable[[float, Depth], bool]
-    """Whether an instance ends that is idle for so long."""
+    idle: Callable[[float, Depth, bool], bool]
+    """Whether an instance ends that is idle for so long, and has had a job or not."""
     linger: float
     """Seconds for which instances stay when the run is over."""
     now: float = 0.0
@@ -164,10 +164,14 @@ class Fleet:
             return
         if self._queue:
             self._take(one)
-        elif self.idle(self.now - one.idle_from, Depth(len(self._queue), 0, 0)):
+        elif self.idle(self.now - one.idle_from, self._depth(), one.jobs > 0):
             one.ended = self.now
         else:
             self._at(self.now + POLL_SECONDS, lambda: self._poll(one))
+
+    def _depth(self) -> Depth:
+        leased = sum(len(one.running) for one in self.instances if one.ended is None)
+        return Depth(waiting=len(self._queue), leased=leased, delayed=0)
 
     def _finish(self, one: Instance, job: str) -> None:
         if one.ended is not None:
@@ -255,7 +259,7 @@ def ours(
         chance,
         slots=lambda: first_slots(SLOTS, cpus=16, settled=history.slots),
         doubling=True,
-        idle=lambda idle, depth: is_over(idle, depth, IDLE_S),
+        idle=lambda idle, depth, worked: is_over(idle, depth, IDLE_S, has_worked=worked),
         linger=STOP_S,
     )
     return fleet.play([0.0] * workers), workers
@@ -270,7 +274,7 @@ def baseline(manifest: EvalManifest, seconds: Sequence[float], chance: Chance) -
         chance,
         slots=lambda: Slots(most=SLOTS, now=10),
         doubling=False,
-        idle=lambda idle, _: idle >= 300,
+        idle=lambda idle, *_: idle >= 300,
         linger=300,
     )
     return fleet.play([0.0] * 10 + [300.0] * 10 + [600.0] * (INSTANCES - 20))

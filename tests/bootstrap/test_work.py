@@ -9,7 +9,7 @@ import pytest
 
 from bootstrap.runners import JobCrashed
 from bootstrap.slots import Slots
-from bootstrap.work import POLL_SECONDS, QUIET_SECONDS
+from bootstrap.work import POLL_SECONDS, QUIET_SECONDS, SILENT_SECONDS
 from fleet.aws.failures import Denied, Throttled
 from fleet.aws.queues import Depth
 from fleet.evals.documents import JobFailure, JobMessage
@@ -50,25 +50,63 @@ def test_idle_time_counts_from_the_last_job_and_never_while_one_runs(tmp_path: P
 
 def test_a_worker_for_which_no_job_is_left_does_not_wait_for_those_of_others(tmp_path: Path) -> None:
     """The holder takes its own job up again, and the controller replaces a holder that is lost."""
-    world = World(tmp_path, 1)
+    world = World(tmp_path, 2, slots=1)
     world.scripts[world.jobs[0]] = Script(seconds=500)
-    ended: list[int] = []
-    world.at(20, lambda: ended.append(sum(not worker.running for worker in world.workers)))
+    ended: list[str] = []
+    world.at(1 + QUIET_SECONDS + 2 * POLL_SECONDS, lambda: ended.extend(world.ends))
     assert world.work(workers=2) == ["idle", "idle"]
-    assert ended == [1]
+    assert ended == ["idle"]
+    assert sorted(world.ran) == world.jobs
+
+
+@pytest.mark.fault("instance-dies")
+def test_a_worker_that_comes_in_place_of_a_lost_one_stays_until_its_jobs_come_back(tmp_path: Path) -> None:
+    """It may be there before the lost one's lease has lapsed: were it to go, nobody would take its place again."""
+    world = World(tmp_path, 1)
+    (lost,) = world.queues.held
+    lost.receives, lost.visible_at = 1, 50
+    assert world.work() == ["idle"]
     assert world.ran == world.jobs
+
+
+def test_a_worker_that_has_had_no_job_does_not_stay_for_ever(tmp_path: Path) -> None:
+    world = World(tmp_path, 1)
+    (other,) = world.queues.held
+    other.receives, other.visible_at = 1, 1e6
+    assert world.work() == ["idle"]
+    assert 60 <= world.time.now <= 60 + POLL_SECONDS
 
 
 @pytest.mark.parametrize("refused", [None, refusal(Throttled, "RequestThrottled")], ids=["a job waits", "not known"])
 def test_a_worker_stays_its_idle_seconds_where_a_job_may_come(tmp_path: Path, refused: Throttled | None) -> None:
     """A message that this queue holds for others is to be seen; what SQS doesn't say is no reason to go."""
-    world = World(tmp_path, 0)
+    world = World(tmp_path, 0, lease_seconds=20)
     if refused:
         world.queues.refuse["depth"] = refused
     else:
         world.queues.depth = lambda url: Depth(waiting=0, leased=0, delayed=1)  # type: ignore[method-assign]
     assert world.work() == ["idle"]
     assert 30 <= world.time.now <= 30 + POLL_SECONDS
+
+
+def test_a_queue_that_does_not_answer_for_a_while_is_no_reason_to_go(tmp_path: Path) -> None:
+    """Else a minute without SQS would end every instance that has nothing in flight, with the queue full.
+
+    Also after hours in which it wasn't asked.
+    """
+    world = World(tmp_path, 2, slots=1)
+    world.scripts[world.jobs[0]] = Script(seconds=1000)
+    world.at(500, lambda: world.queues.refuse.update(receive=refusal(Throttled, "RequestThrottled")))
+    world.at(1000 + SILENT_SECONDS - 20, world.queues.refuse.clear)
+    assert world.work() == ["idle"]
+    assert world.results() == world.jobs
+
+
+def test_a_queue_that_never_answers_ends_the_work(tmp_path: Path) -> None:
+    world = World(tmp_path, 2)
+    world.queues.refuse["receive"] = refusal(Throttled, "RequestThrottled")
+    assert world.work() == ["idle"]
+    assert SILENT_SECONDS < world.time.now < SILENT_SECONDS + 2 * world.lease_seconds
 
 
 def test_slots_in_full_use_by_long_jobs_double_with_time(tmp_path: Path) -> None:

@@ -120,8 +120,9 @@ class FakeQueues:
 
     def depth(self, url: str) -> Depth:
         self._ask("depth")
-        hidden = sum(held.visible_at > self.time.now for held in self.held)
-        return Depth(waiting=len(self.held) - hidden, leased=hidden, delayed=0)
+        hidden = [held for held in self.held if held.visible_at > self.time.now]
+        leased = sum(held.receives > 0 for held in hidden)  # the others were sent with a delay, and nobody has had them
+        return Depth(waiting=len(self.held) - len(hidden), leased=leased, delayed=len(hidden) - leased)
 
     def extend(self, url: str, receipt: str, seconds: int) -> None:
         self._ask("extend")
@@ -270,13 +271,13 @@ class World:
 
     def work(self, *, stop_at: float | None = None, gone_at: float | None = None, workers: int = 1) -> list[Reason]:
         """Let workers work until they end; why each did."""
-        ends: list[Reason] = []
+        self.ends: list[Reason] = []
         self.workers: list[Work] = []
 
         async def one(stop: anyio.Event) -> None:
             worker = self.worker(stop)
             self.workers.append(worker)
-            ends.append(await worker.run())
+            self.ends.append(await worker.run())
 
         async def main() -> None:
             stop = anyio.Event()
@@ -299,7 +300,7 @@ class World:
                 around.cancel_scope.cancel()
 
         anyio.run(main)
-        return ends
+        return self.ends
 
     async def run_job(self, manifest: EvalManifest, job: Job, folder: Path) -> JobAnswer:
         script = self.scripts.setdefault(job.job, Script())
