@@ -25,7 +25,7 @@ from fleet.evals.preparation import FailureRecords, stored_jobs, stored_results
 from fleet.evals.progress import EvalTally, Progress, RunTally, WorkerFacts, WorkerPhase, snapshot
 from fleet.evals.result_checks import ResultChecks
 from fleet.evals.site import Site
-from fleet.evals.steps import KEPT, Finished, Limits, Spent, Step, Stop, next_step, not_launched
+from fleet.evals.steps import KEPT, Finished, GoOn, Limits, Spent, Step, Stop, next_step, not_launched
 from fleet.pool import runs as workers_of
 from fleet.pool.clean_up import is_silence
 from fleet.pool.hold_up import hold_up
@@ -91,6 +91,7 @@ class Watch:
     _listing: float = 0.0
     """Seconds that the last listing took."""
     _news: bool = True
+    """What S3 holds now isn't all known: something was heard since it was listed, or results are yet to be looked at."""
     _settled: int = 0
     """Jobs that were finished, or had failed for good, at the last look."""
     _moved: float | None = None
@@ -160,6 +161,8 @@ class Watch:
             # Events are hints: what ends a run is read from S3 itself.
             self._list()
             step = self._step(cost)
+        if isinstance(step, Finished) and self._news:
+            step = GoOn()
         if isinstance(step, Stop) and step.unlaunched:
             with suppress(httpx.HTTPError, ObjectNotFound):  # the run ends in any case, if with a question for a person
                 step = Stop(why=not_launched(hold_up(UUID(step.unlaunched))))
@@ -207,7 +210,7 @@ class Watch:
             self._read_ends()
         self._listed = self.clock()
         self._listing = self._listed - began
-        self._news = False
+        self._news = self.checks is not None and self.checks.behind
 
     def _read_ends(self) -> None:
         for eval_id, tally in self.tally.evals.items():

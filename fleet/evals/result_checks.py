@@ -22,6 +22,8 @@ AGAIN_S = 10
 """Seconds before a job that is sent again is seen: whoever put its result may still have to delete its message."""
 AT_A_TIME = 16
 """Looks under way: a resumed run has thousands of results at once."""
+MOST_LOOKS = 300
+"""In one call: more would keep the watch from everything else, and the next one looks at them."""
 
 
 class ResultChecks:
@@ -36,8 +38,15 @@ class ResultChecks:
         self._times: Counter[tuple[EvalId, JobId]] = Counter()
         self._unsent: dict[tuple[EvalId, JobId], JobMessage] = {}
         """Jobs whose result is set aside, or about to be, and whose message isn't sent yet."""
+        self._behind: set[EvalId] = set()
+        """Evals with results that no call has come to yet."""
         self.rounds = 0
         """How often messages were sent again."""
+
+    @property
+    def behind(self) -> bool:
+        """Whether there are results that were left to the next call: any of them may run again."""
+        return bool(self._behind)
 
     def taken_back(self, eval_id: EvalId, results: Mapping[JobId, StoredObject]) -> dict[JobId, str]:
         """Jobs that run again, since their result can't be used, each with what is wrong. `results`: as they lie there now.
@@ -45,7 +54,12 @@ class ResultChecks:
         AwsRefused: what was not done is done at the next call.
         """
         self._send()
-        fresh = {job: it for job, it in results.items() if self._looked_at.get(it.key) != it.etag}
+        unseen = [(job, it) for job, it in results.items() if self._looked_at.get(it.key) != it.etag]
+        fresh = dict(unseen[:MOST_LOOKS])
+        if len(unseen) > len(fresh):
+            self._behind.add(eval_id)
+        else:
+            self._behind.discard(eval_id)
         if not fresh:
             return {}
         again = {}

@@ -234,6 +234,8 @@ def test_an_instance_that_takes_jobs_has_fetched_all() -> None:
 class Spoiled:
     """Looks at results: each is no good the first time."""
 
+    behind = False
+
     def __init__(self) -> None:
         self.seen: set[str] = set()
         self.rounds = 0
@@ -387,6 +389,24 @@ def test_a_run_is_not_over_while_a_result_is_no_good(phases: list[WorkerPhase]) 
         site.finished.append("j2")
         clock.sleep(LIST_S)
         assert watch.look()[1] == Finished()
+
+
+@pytest.mark.fault("result-damaged")
+def test_a_run_is_not_over_while_a_result_is_yet_to_be_looked_at(phases: list[WorkerPhase]) -> None:
+    """And the next look doesn't wait for the time of a listing."""
+
+    class OneALook(Spoiled):
+        def taken_back(self, _: str, results: dict[str, StoredObject]) -> dict[str, str]:
+            fresh = sorted(results.keys() - self.seen)
+            self.seen |= set(fresh[:1])
+            self.behind = len(fresh) > 1
+            return {}
+
+    site = FakeSite([])
+    site.finished += [f"j{number}" for number in range(4)]
+    watch = a_watch(site, *site.finished, clock=Clock(), checks=OneALook())
+    with disable_run_logger():
+        assert [watch.look()[1], watch.look()[1]] == [GoOn(), Finished()]
 
 
 def test_the_results_of_a_large_eval_are_left_to_the_merge(phases: list[WorkerPhase]) -> None:

@@ -15,7 +15,7 @@ from fleet.aws.objects import ObjectAbsent, StoredObject
 from fleet.evals.documents import JobMessage
 from fleet.evals.layout import Layout
 from fleet.evals.preparation import stored_results
-from fleet.evals.result_checks import AGAIN_S, MOST_AGAIN, ResultChecks
+from fleet.evals.result_checks import AGAIN_S, MOST_AGAIN, MOST_LOOKS, ResultChecks
 from fleet.evals.site import Site
 
 pytestmark = pytest.mark.fault("result-damaged")
@@ -117,6 +117,14 @@ def test_a_result_is_looked_at_once_and_again_if_something_else_lies_there() -> 
     site.put_result("good", a_result()[:-1])
     assert look(checks, site).keys() == {"good"}
     assert site.ends_read == 3
+
+
+def test_the_many_results_of_a_run_that_goes_on_are_looked_at_call_by_call() -> None:
+    """All at once they would keep the watch for as long: cancelling, limits and lost instances would have to wait."""
+    site = FakeSite(**{f"j{number:03}": a_result() for number in range(MOST_LOOKS)}, last=b"cut")
+    checks = checks_of(site)
+    assert (look(checks, site), site.ends_read, checks.behind) == ({}, MOST_LOOKS, True)
+    assert (look(checks, site).keys(), site.ends_read, checks.behind) == ({"last"}, MOST_LOOKS + 1, False)
 
 
 def test_a_job_whose_results_are_never_any_good_is_left_to_the_merge() -> None:
