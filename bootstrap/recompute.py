@@ -127,12 +127,16 @@ class Warm:
         return self._next.process.pid if self._next else None
 
     def take(self, environment: JobEnvironment) -> Child | None:
-        """The process that waits, for a merge in this environment; None: there is none. The next one is started."""
+        """The process that waits, for a merge in this environment; None: there is none. The next one is started.
+
+        Where it can't be, its merge starts one for itself.
+        """
         child = self._next
         if child is None or environment != self._environment:
             return None
         self._next = None
-        self.start()
+        with suppress(OSError):
+            self.start()
         if child.process.poll() is None:
             return child
         child.end()

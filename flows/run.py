@@ -146,8 +146,6 @@ class Run:
             if kind is KeyboardInterrupt:  # told in here: a key that repeats would cut short what comes after
                 follower.warn(f"interrupted: cleaning up, {most:g} s at most")
             stage("Cleaning up")
-            if self.warm:
-                self.warm.close()
             self.locks.__exit__(None, None, None)
             self.left = clean_up(
                 self.site,
@@ -161,6 +159,8 @@ class Run:
             get_run_logger().warning("Left behind: %s", what)
             if kind is not None:  # no report will say it
                 listener.get().warn(f"left behind: {what}")
+        if self.warm:
+            self.warm.close()  # last: it waits for a process, and what AWS bills for waits for nothing
 
     def end_earlier(self) -> None:
         """End the runs that evals were taken over from: their controllers are gone, and their instances would do the same jobs.

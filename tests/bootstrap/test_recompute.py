@@ -180,6 +180,17 @@ def test_a_process_that_died_as_it_waited_costs_no_merge(tmp_path: Path) -> None
         assert warm.take(own_environment(tmp_path, tmp_path / "python")) is None
 
 
+def test_a_next_process_that_cannot_be_started_costs_no_merge_the_one_that_waits(tmp_path: Path) -> None:
+    python = fake_python(tmp_path, "exec sleep 600")
+    with waiting(tmp_path, python, merges=2) as warm:
+        warm.start()
+        python.unlink()
+        taken = warm.take(own_environment(tmp_path, python))
+        assert taken is not None
+        taken.end()
+        assert warm.waiting is None
+
+
 def test_a_process_whose_controller_is_killed_ends(tmp_path: Path) -> None:
     """It has a pipe as its standard input, of which nobody else has the other end."""
     child = Child(own_environment(tmp_path), dict(os.environ))

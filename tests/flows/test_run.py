@@ -95,6 +95,26 @@ def test_a_ctrl_c_that_repeats_as_the_clean_up_is_announced_skips_none_of_it(mon
     assert run.left == ["cleaned up"]
 
 
+def test_what_costs_money_goes_before_a_process_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+
+    class Waits:
+        def close(self) -> None:
+            steps.append("processes")
+
+    def clean_up(*_: object, **how: object) -> list[str]:
+        steps.append("instances, queues, locks")
+        return []
+
+    monkeypatch.setattr(room, "clean_up", clean_up)
+    run = Run.__new__(Run)
+    run.site = run.created = cast("Any", None)
+    run.why, run.warm, run.locks = "", cast("Any", Waits()), LockKeeper()
+    with disable_run_logger(), run:
+        pass
+    assert steps == ["instances, queues, locks", "processes"]
+
+
 @pytest.mark.fault("no-answer")
 def test_a_server_that_cannot_show_the_progress_ends_no_run() -> None:
     """An answer of 500, or a restart at the wrong moment, in the hours of a run."""
