@@ -107,6 +107,13 @@ class Round:
     """Seconds that slots were in use, all together."""
     seconds: float = 0.0
 
+    def wait(self, seconds: float) -> None:
+        """A refused call waits so long. No wait says more than that its sample is blocked for this round.
+
+        Inspect's waits double up to half an hour: booked whole, one sample's would starve all others of slots.
+        """
+        self.waited += min(seconds, ROUND_S)
+
     def pass_by(self, seconds: float, running: int) -> None:
         """So many seconds with so many jobs at work."""
         self.seconds += seconds

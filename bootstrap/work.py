@@ -105,6 +105,8 @@ class Work:
     draw: Callable[[], float] = random.random
     """By which slots are rounded."""
     _round: Round = field(default_factory=Round)
+    _judged: float = 0.0
+    """Monotonic seconds up to which the round has counted."""
     _leave_by: float = 0.0
     _left: anyio.Event = field(default_factory=anyio.Event)
     _flights: list[_Flight] = field(default_factory=list)
@@ -117,7 +119,7 @@ class Work:
 
     async def run(self) -> Reason:
         """Work until the end; why it ended. Raises what made work impossible."""
-        self._idle_from = self.deliveries.clockwork.now()
+        self._idle_from = self._judged = self.deliveries.clockwork.now()
         why: Reason = "stopped"  # unless taking ends by itself: a stop cancels it
         try:
             async with anyio.create_task_group() as around:
@@ -255,33 +257,38 @@ class Work:
             )
             await self.deliveries.reports.send("host", taking=False, why=delivered.unfit)
         elif delivered.rate_limited:
-            self.refused(delivered.again_in)
+            self._limit(self.slots.after_rate_limit())  # while it waits for its next attempt it holds no slot
             await self.deliveries.reports.send("rate_limited", times=delivered.rate_limited, slots=self.slots.now)
         elif delivered.outcome == "done":
             self._take_slots(self.slots.after_clean_job())
 
     def refused(self, seconds: float) -> None:
         """A provider refused a call of a job in flight by its rate; the job waits so long before it tries again."""
-        self._round.waited += seconds
+        self._round.wait(seconds)
         self._limit(self.slots.after_rate_limit())
 
-    def _judge_round(self, seconds: float) -> None:
-        """Take in some more seconds, and decide when a round is over. What runs beyond the slots says nothing about them."""
+    def _judge_round(self) -> None:
+        """Take in the time since the last beat, and decide when a round is over. What runs beyond the slots says nothing."""
         if self.held or self.running > self.slots.now:
-            self._round = Round()
+            self._next_round()
             return
-        self._round.pass_by(seconds, self.running)
+        now = self.deliveries.clockwork.now()
+        self._round.pass_by(now - self._judged, self.running)
+        self._judged = now
         if (share := self._round.share) is not None:
             full = self.running >= self.slots.now
             self._limit(self.slots.after_round(share, full=full, draw=self.draw()))
-            self._round = Round()
+            self._next_round()
+
+    def _next_round(self) -> None:
+        self._round, self._judged = Round(), self.deliveries.clockwork.now()
 
     def _limit(self, slots: Slots) -> None:
         """Take what rate limits make of the slots."""
         before, now = self.slots.now, slots.now
         self._take_slots(slots)
         if now != before:
-            self._round = Round()
+            self._next_round()
             self.say(f"rate {'limited' if now < before else 'allows more'}: {before} slots become {now}")
             self._freed.set()
 
@@ -301,7 +308,7 @@ class Work:
         while True:
             await self.deliveries.reports.send("beat", slots=self.slots.now, running=self.running)
             await self.deliveries.clockwork.sleep(BEAT_SECONDS)
-            self._judge_round(BEAT_SECONDS)
+            self._judge_round()
 
     async def _stop_when_told(self, jobs: TaskGroup) -> None:
         await self.stop.wait()

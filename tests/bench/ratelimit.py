@@ -184,7 +184,7 @@ class Fleet:
             return
         self.refused += 1
         wait = FIRST_WAIT_S * 2**tries + self.chance.uniform(0, JITTER_S)
-        job.worker.round.waited += wait
+        job.worker.round.wait(wait)
         if (slots := job.worker.slots.after_rate_limit()) != job.worker.slots:
             job.worker.slots, job.worker.round = slots, Round()
         self._at(now + REFUSAL_S + wait, self._call, job, tokens, tries + 1)

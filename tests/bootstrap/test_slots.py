@@ -129,6 +129,15 @@ def test_a_round_is_judged_after_its_time_and_by_what_was_in_use() -> None:
     assert idle.share is None
 
 
+def test_a_wait_counts_for_no_more_than_a_round() -> None:
+    """Inspect doubles waits up to half an hour: one sample's says nothing of the others."""
+    round_ = Round()
+    round_.wait(1800.0)
+    round_.wait(3.0)
+    round_.pass_by(ROUND_S, running=10)
+    assert round_.share == pytest.approx((ROUND_S + 3) / (10 * ROUND_S))
+
+
 @pytest.mark.parametrize(
     ("before", "running", "after"),
     [

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bootstrap.runners import JobCrashed
 from bootstrap.slots import Slots
-from bootstrap.work import POLL_SECONDS, QUIET_SECONDS, SILENT_SECONDS
+from bootstrap.work import POLL_SECONDS, QUIET_SECONDS, SILENT_SECONDS, Work
 from fleet.aws.failures import Denied, Throttled
 from fleet.aws.queues import Depth
 from fleet.evals.documents import JobFailure, JobMessage
@@ -271,13 +272,49 @@ def test_refused_calls_of_jobs_in_flight_cut_the_slots_and_quiet_rounds_win_them
     world.at(11, look)
     world.at(50, look)
     world.at(1, lambda: setattr(world.workers[0], "draw", lambda: 0.5))
-    world.at(60, lambda: world.workers[0].refused(120.0))
+    for _ in range(8):
+        world.at(60, lambda: world.workers[0].refused(15.0))
     world.at(79, look)
     world.work()
     assert seen[:2] == [(16, 8), (8, 8)]
     assert seen[2][1] == 2, "half of the time was waited: what is left of eight, less a fifth of them"
     assert world.workers[0].slots.now > 2
     assert any("rate limited: 16 slots become 8" in line for line in world.said)
+
+
+@pytest.mark.fault("rate-limit")
+def test_a_job_that_waits_for_its_next_attempt_takes_no_slots(tmp_path: Path) -> None:
+    world = World(tmp_path, 4)
+    world.slots = Slots(most=8, now=4, level=4.0, level_known=True)
+    world.scripts = {job: Script(seconds=100) for job in world.jobs[1:]}
+    world.scripts[world.jobs[0]] = Script(crashes=[crash("RateLimitError")])
+    seen: list[int] = []
+    world.at(50, lambda: seen.append(world.workers[0].slots.now))
+    world.work()
+    assert seen == [4]
+
+
+def test_a_round_takes_its_time_however_long_its_beats_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A beat is as long as SQS takes for its report."""
+    world = World(tmp_path, 4)
+    world.slots = Slots(most=8, now=4, level=4.0, level_known=True)
+    world.scripts = {job: Script(seconds=100) for job in world.jobs}
+    seen: list[int] = []
+
+    async def slowly(work: Work) -> None:
+        send = work.deliveries.reports.send
+
+        async def slow(kind: Any, *args: Any, **detail: Any) -> None:
+            await world.time.sleep(20 if kind == "beat" else 0)
+            await send(kind, *args, **detail)
+
+        monkeypatch.setattr(work.deliveries.reports, "send", slow)
+
+    world.beside = [slowly]
+    world.at(10, lambda: world.workers[0].refused(30.0))
+    world.at(60, lambda: seen.append(world.workers[0].slots.now))
+    world.work()
+    assert seen != [4], "two beats of 25 s are a round"
 
 
 @pytest.mark.fault("given-back")
