@@ -26,6 +26,9 @@ HOME_TAG = "inspect-fleet:home"
 """Tag of a run's queues: under which address its locks lie. Who looks elsewhere, as with a block that names another bucket by now,
 doesn't take their absence for the end of the run."""
 
+MOST_TAG_CHARS = 256
+"""Of a tag's value, by the rules of AWS."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunQueues:
@@ -42,8 +45,8 @@ def queue_name(run: str, use: str) -> str:
 
 
 def tags_of(run: str, eval_ids: Sequence[EvalId], owner: str) -> dict[str, str]:
-    """The tags of everything a run creates. EC2 cuts nothing: a value holds 256 characters at most."""
-    return {RUN_TAG: run, EVAL_TAG: " ".join(eval_ids)[:256], OWNER_TAG: owner[:256]}
+    """The tags of everything a run creates. EC2 cuts nothing by itself."""
+    return {RUN_TAG: run, EVAL_TAG: " ".join(eval_ids)[:MOST_TAG_CHARS], OWNER_TAG: owner[:MOST_TAG_CHARS]}
 
 
 def home_of(site: Site) -> str:

@@ -25,7 +25,7 @@ from fleet.evals.lock import HOLD_S, LockDocument
 from fleet.evals.preparation import EVAL_TAG, HOME_TAG, OWNER_TAG, RUN_TAG, home_of
 from fleet.evals.site import Site
 from fleet.pool.order import FLOW_RUN_TAG, POOL_TAG
-from fleet.reaper.things import MARK_TAG, NO_MARK, Kind, Thing, mark_of, read_mark
+from fleet.reaper.things import MARK_TAG, NO_MARK, Kind, Thing, evals_of, mark_of, read_mark
 from fleet.wire import DocumentRefused
 
 QUEUE_PREFIX = "inspect-fleet-"
@@ -72,7 +72,7 @@ class Holdings(Protocol):
         """Whether it isn't there any more, or can't be kept from going."""
 
     def locks(self, things: Sequence[Thing]) -> list[Thing]:
-        """All locks there are now, those included that may be held for these things."""
+        """The locks there are now that may be held for these things of one run; all, where they don't name all of its evals."""
 
 
 class AwsHoldings:
@@ -99,14 +99,14 @@ class AwsHoldings:
             things += found
             unseen += blind
             regions.append(site.region)
-        locks, unread = _locks(self._home, things)
+        locks, unread = _locks(self._home, things, None)
         return Seen(
             (*things, *locks), (*unseen, *unread), tuple(regions), self._home.bucket_region, home_of(self._home)
         )
 
     def locks(self, things: Sequence[Thing]) -> list[Thing]:
-        """All locks there are now. AwsRefused."""
-        return _locks(self._home, things)[0]
+        """Those of the evals that these things of one run name: of all evals that ever ran there may be thousands. AwsRefused."""
+        return _locks(self._home, things, evals_of(things))[0]
 
     def mark(self, thing: Thing, moment: float | None) -> None:
         """Tag an instance or a queue. AwsRefused."""
@@ -263,10 +263,11 @@ class Unreadable:
         ]
 
 
-def _locks(site: Site, things: Sequence[Thing]) -> tuple[list[Thing], list[str]]:
-    """The locks there are, and what can't be read among them; such a one counts as held for whatever of `things` it may be."""
-    folder = f"{site.layout.prefix}/evals/"
-    keys = [site.layout.lock(EvalId(name)) for name in site.objects.folders(folder)]
+def _locks(site: Site, things: Sequence[Thing], evals: Iterable[str] | None) -> tuple[list[Thing], list[str]]:
+    """The locks of these evals (None: all), and what can't be read among them; such a one counts as held for whatever of `things`
+    it may be."""
+    names = site.objects.folders(f"{site.layout.prefix}/evals/") if evals is None else evals
+    keys = [site.layout.lock(EvalId(name)) for name in names]
     with ThreadPoolExecutor(AT_ONCE) as readers:
         found = list(readers.map(lambda key: _lock(site, key), keys))
     unreadable = [lock for lock in found if isinstance(lock, Unreadable)]

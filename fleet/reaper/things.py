@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
+
+from fleet.evals.preparation import MOST_TAG_CHARS
 
 Kind = Literal["instance", "volume", "launch template", "queue", "parameter", "lock"]
 
@@ -64,6 +67,14 @@ class Thing:
         """It in a few words, as a person reads it."""
         short = self.id.rsplit("/", 1)[-1] if self.kind == "queue" else self.id
         return f"{self.kind} {short}{f' ({self.detail})' if self.detail else ''}"
+
+
+def evals_of(things: Iterable[Thing]) -> frozenset[str] | None:
+    """The evals of the one run that these things are of; None: they don't name all, as where a tag has no room for more."""
+    tags = {one.evals for one in things if one.evals}
+    if not tags or any(len(tag) >= MOST_TAG_CHARS for tag in tags):
+        return None
+    return frozenset(name for tag in tags for name in tag.split())
 
 
 def mark_of(moment: float) -> str:

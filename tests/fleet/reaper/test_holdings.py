@@ -17,9 +17,10 @@ from fleet.aws.instances import Instances, LaunchOrder
 from fleet.aws.parameters import INSTANCE_TAG
 from fleet.aws.session import Aws
 from fleet.evals.lock import EvalLock
-from fleet.evals.preparation import OWNER_TAG, RUN_TAG, create_queues, tags_of
+from fleet.evals.preparation import EVAL_TAG, OWNER_TAG, RUN_TAG, create_queues, tags_of
 from fleet.evals.site import Site
 from fleet.pool.order import FLOW_RUN_TAG, POOL_TAG
+from fleet.reaper import holdings as holdings_room
 from fleet.reaper.holdings import AwsHoldings
 from fleet.reaper.ownership import facts_of
 from fleet.reaper.things import Thing
@@ -181,6 +182,29 @@ def test_a_lock_that_says_nothing_protects_every_run_of_its_eval(site: Site, run
     for one in (*of_run(holdings, run), *of_run(holdings, other)):
         if one.kind == "queue":
             holdings.remove(one)
+
+
+@pytest.mark.parametrize(
+    ("evals", "keys"),
+    [
+        (["e-1", "e-2"], {"p/evals/e-1/lock.json", "p/evals/e-2/lock.json"}),
+        (["e" * 255, "e-2"], {f"p/evals/{name}/lock.json" for name in ("e-1", "e-2", "e-3")}),
+        ([], {f"p/evals/{name}/lock.json" for name in ("e-1", "e-2", "e-3")}),
+    ],
+    ids=["named", "too many to name", "none named"],
+)
+@pytest.mark.fault("reaper-meets-the-living")
+def test_only_locks_that_a_run_may_hold_are_read_again(
+    site: Site, evals: list[str], keys: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all evals that ever ran there may be thousands, and of dead runs hundreds. All are read where their names had no room."""
+    for name in ("e-1", "e-2", "e-3"):
+        EvalLock(site.objects, site.layout, name, run="r", owner="ada", since="now").take(1_000.0)
+    read: list[str] = []
+    monkeypatch.setattr(holdings_room, "_lock", lambda _, key: read.append(key))
+    queue = Thing("queue", "url", REGION, run="r", evals=tags_of("r", evals, "ada")[EVAL_TAG])
+    AwsHoldings([site]).locks([queue, Thing("parameter", "name", REGION, run="r")])
+    assert set(read) == keys
 
 
 def test_a_lock_that_is_another_runs_by_now_counts_as_gone(site: Site, run: str) -> None:
