@@ -9,7 +9,7 @@ from inspect_ai.log import read_eval_log
 
 from tests.cloud import ELEMENTS, CloudUnderTest, finish, until
 
-pytestmark = [pytest.mark.cloud, pytest.mark.fault("controller-killed")]
+pytestmark = [pytest.mark.cloud, pytest.mark.exhaustive, pytest.mark.fault("controller-killed")]
 
 EVALS = "inspect-fleet/evals/"
 REQUEST = (
