@@ -307,7 +307,10 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
 
 
 def launch_owed(run: Run, order: WorkerOrder, image: WorkerImage) -> None:
-    """Launch the next batch of the fleet, if there is one."""
+    """Launch the next batch of the fleet, if there is one, and work for it: the ones before may have done most by then."""
+    watch = run.watch
+    if watch and watch.tally.open_jobs <= sum(fact.phase.alive for fact in watch.facts):
+        run.owed.clear()
     if run.owed:
         launch(run, order, image, run.owed.pop(0))
 

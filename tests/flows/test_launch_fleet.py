@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from blocks.account import FleetAccount
 from blocks.ec2_config import Ec2Config
 from fleet.evals.documents import WorkerOrder
 from fleet.evals.preparation import EVAL_TAG, OWNER_TAG, RUN_TAG
+from fleet.evals.progress import EvalTally, RunTally, WorkerPhase
 from fleet.evals.steps import Finished, GoOn, Step
 from fleet.pool.variables import EC2JobConfiguration
 from flows import run_eval
@@ -64,17 +66,33 @@ def test_a_large_fleet_is_asked_for_in_batches_that_are_all_of_it(count: int) ->
     assert len(sizes) == -(-count // TOGETHER)
 
 
-def test_the_next_batch_comes_after_a_look_until_the_run_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("left", "launched"), [(108, [50, 50, 7]), (101, [50, 50, 7]), (100, [50, 50]), (50, [50])])
+def test_the_next_batch_comes_after_a_look_until_the_run_is_over_or_has_no_work_for_it(
+    left: int, launched: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """So that secrets are written while the rest is asked for; what isn't needed any more is never launched."""
-    launched: list[int] = []
+    asked: list[int] = []
     steps: list[Step] = [GoOn(), GoOn(), Finished()]
-    monkeypatch.setattr(run_eval, "launch", lambda _run, _order, _image, count: launched.append(count))
-    monkeypatch.setattr(run_eval, "watching", lambda _watch, _cancelled: iter([(None, step) for step in steps]))
+    watch: Any = SimpleNamespace(handout=None, facts=[], tally=RunTally({}))
     run: Any = SimpleNamespace(
-        id="run", owed=[50, 50, 7], last=None, locks=SimpleNamespace(lost=None), show=lambda _: None
+        id="run", owed=[50, 50, 7], last=None, locks=SimpleNamespace(lost=None), show=lambda _: None, watch=watch
     )
+
+    def looks(*_: object) -> Iterator[tuple[None, Step]]:
+        for step in steps:
+            watch.facts = [SimpleNamespace(phase=WorkerPhase.WORKING)] * sum(asked)
+            watch.tally = a_tally(left)
+            yield None, step
+
+    monkeypatch.setattr(run_eval, "launch", lambda _run, _order, _image, count: asked.append(count))
+    monkeypatch.setattr(run_eval, "watching", looks)
+    watch.tally = a_tally(108)
     with disable_run_logger():
         run_eval.launch_owed(run, ORDER, IMAGE)
-        run_eval.watch_run.fn(run, ORDER, IMAGE, SimpleNamespace(handout=None, facts=()))  # type: ignore[arg-type]
-    assert launched == [50, 50, 7]
-    assert run.owed == []
+        run_eval.watch_run.fn(run, ORDER, IMAGE, watch)
+    assert (asked, run.owed) == (launched, [])
+
+
+def a_tally(open_jobs: int) -> RunTally:
+    jobs = dict.fromkeys(map(str, range(open_jobs)), 1)
+    return RunTally({"e": EvalTally(eval_id="e", task="t", model="m", jobs=jobs)})
