@@ -22,23 +22,49 @@ DOCKER_FOLDERS = (Path("/var/lib/docker"), Path("/var/lib/containerd"))
 """Where engines keep images and containers, the second from Docker 29 on; the engine's own word is asked for besides."""
 
 
+class _Look:
+    """A look on its way."""
+
+    def __init__(self) -> None:
+        self.over = anyio.Event()
+        self.reading: Reading | None = None
+        """None: it isn't over, or whoever had it made was cancelled."""
+
+
 class HostReader:
-    """Looks at the host; a call is a look, and never takes longer than `READ_SECONDS`."""
+    """Looks at the host. A look never takes longer than `READ_SECONDS`, and who asks while one is on is answered by it.
+
+    Else jobs that fail in a burst, each of which asks, would wait for one another's looks, and that would count as an unfit host.
+    """
 
     def __init__(self, folders: Iterable[Path], engine: Callable[[], str] | None, *, memory: Path = MEMORY) -> None:
         """`engine` says why Docker's engine doesn't answer (empty: it does); None: nobody needs it."""
         self._folders, self._engine, self._memory = tuple(folders), engine, memory
         # Threads that hang are left behind: neither the guard nor the end of the process waits for a disk that is gone.
         self._limiter = anyio.CapacityLimiter(THREADS)
+        self._look: _Look | None = None
 
     async def __call__(self) -> Reading:
-        """One look."""
+        """What a look shows."""
+        while (on := self._look) is not None:
+            await on.over.wait()
+            if on.reading is not None:
+                return on.reading
+        look = self._look = _Look()
+        try:
+            look.reading = reading = await self._made()
+            return reading
+        finally:
+            self._look = None
+            look.over.set()
+
+    async def _made(self) -> Reading:
         with anyio.move_on_after(READ_SECONDS):
             return await abandonable(self._limiter, self.read)
         return Reading(silent=f"the host couldn't be looked at within {READ_SECONDS:g} s")
 
     def read(self) -> Reading:
-        """The same, blocking."""
+        """One look, blocking."""
         return Reading(
             filesystems=tuple(filesystems(self._folders)),
             memory=memory(self._memory),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import anyio
 import pytest
@@ -76,16 +78,18 @@ def test_calls_that_hang_are_counted_until_they_end(over: threading.Event, monke
     monkeypatch.setattr(clockwork, "THREADS", 2)
     begun: list[int] = []
 
-    def call(number: int) -> int:
+    def call(number: int, then: Callable[[], object] = lambda: None) -> int:
         begun.append(number)
+        then()
         over.wait(60)
         return number
 
     async def main() -> None:
         in_thread = real_clockwork().in_thread
+        in_loop = asyncio.get_running_loop().call_soon_threadsafe
         for number in range(5):
-            with anyio.move_on_after(SOON):
-                await in_thread(call, number)
+            with anyio.move_on_after(60 if number < 2 else SOON) as scope:  # the first two until they have begun
+                await in_thread(call, number, partial(in_loop, scope.cancel))
         assert begun == [0, 1]
         assert await in_thread(abs, -1) == 1
         over.set()

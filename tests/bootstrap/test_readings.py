@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from bootstrap import readings
+from bootstrap.guard import Reading
 from bootstrap.readings import HostReader, filesystems, memory, oom_kills
 
 MEMINFO = """MemTotal:       32768000 kB
@@ -50,6 +51,41 @@ def test_a_look_takes_in_all_of_it(tmp_path: Path) -> None:
         assert [one.folder for one in found.filesystems] == [str(tmp_path)]
         assert (found.engine, found.memory, found.silent) == ("it is down", None, "")
         assert (await HostReader([tmp_path], None)()).engine == ""
+
+    anyio.run(main)
+
+
+def test_who_asks_while_a_look_is_on_is_answered_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a slow host, a burst of failing jobs; also where the one that had the look made is stopped."""
+    looks: list[anyio.Event] = []
+
+    async def main() -> None:
+        async def look(*_: object) -> Reading:
+            looks.append(anyio.Event())
+            number = len(looks)
+            await looks[-1].wait()
+            return Reading(engine=f"look {number}")
+
+        monkeypatch.setattr(readings, "abandonable", look)
+        reader, found = HostReader([], None), list[str]()
+
+        async def ask(scope: anyio.CancelScope) -> None:
+            with scope:
+                found.append((await reader()).engine)
+
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as jobs:
+                scopes = [anyio.CancelScope() for _ in range(30)]
+                for scope in scopes:
+                    jobs.start_soon(ask, scope)
+                await anyio.wait_all_tasks_blocked()
+                assert len(looks) == 1
+                scopes[0].cancel()
+                await anyio.wait_all_tasks_blocked()
+                assert len(looks) == 2
+                looks[1].set()
+        assert found == ["look 2"] * 29
+        looks[0].set()
 
     anyio.run(main)
 
