@@ -130,16 +130,19 @@ class Lease:
         """Let others have the job after `delay` seconds (at most 900), and count nothing; also while all is being cancelled.
 
         By a copy, which SQS hasn't counted yet. Where that can't be sent, the message itself is released. `holder`,
-        `leave_until`: for whom the copy is, until when. `died`: it counts as a death all the same.
+        `leave_until`: for whom the copy is, until when. `died`: it counts as a death all the same. A lost lease is another's to
+        give back.
         """
-        if self._over or self.lost:
+        if self._over:
             return
         self.closing = True
         with anyio.move_on_after(RELEASE_SECONDS, shield=True):
-            if self.job is None or not await self._swap(self._copy(self.job, holder, leave_until, int(died)), delay):
+            if not self.lost and not (
+                self.job and await self._swap(self._copy(self.job, holder, leave_until, int(died)), delay)
+            ):
                 await self._ask(self._queues.release, delay)
-            self._over = True
             await self._drop_others()
+        self._over = True  # in time or not: a call that was left behind may still send the copy, and one is enough
 
     async def release(self) -> None:
         """Let others have the message itself at once, which counts as a death; also while all else is being cancelled."""
@@ -147,7 +150,11 @@ class Lease:
             return
         with anyio.move_on_after(RELEASE_SECONDS, shield=True):
             await self._ask(self._queues.release, 0)
-            self._over = True
+        self._over = True
+
+    def leave(self) -> None:
+        """Do nothing more with it: it lapses."""
+        self.closing = self._over = True
 
     async def _replace(self) -> None:
         """Put a copy in the message's place, to be taken over here; until then the lease counts as lost."""

@@ -172,6 +172,20 @@ def test_what_is_done_or_lost_is_not_given_back() -> None:
 
 
 @pytest.mark.fault("lease-lapses")
+def test_of_a_lost_lease_the_further_messages_are_deleted_as_it_is_given_back() -> None:
+    """Each would lapse, come again, and be counted as a death, although its job goes on by the one that was lost."""
+    queue = Queue()
+
+    async def lost(lease: Lease) -> None:
+        lease.take_over(Message("{}", "r-2", 1), JOB)
+        lease.lost = True
+        await lease.give_back()
+
+    with_lease(lost, queue)
+    assert (queue.sent, queue.asked, queue.deleted) == ([], [], ["r-1"])
+
+
+@pytest.mark.fault("lease-lapses")
 def test_a_message_that_is_another_s_by_now_is_lost_and_no_error() -> None:
     assert with_lease(lambda lease: lease.done(), Queue()).lost
 
@@ -238,9 +252,11 @@ def test_giving_back_ends_in_its_time_although_sqs_hangs(monkeypatch: pytest.Mon
     """A worker that EC2 takes back has seconds; the job comes back by itself when its lease lapses."""
     monkeypatch.setattr("bootstrap.lease.RELEASE_SECONDS", 0.02)
     over = threading.Event()
+    sending: list[object] = []
 
     class Hangs(Queue):
         def send(self, *_: object) -> None:
+            sending.append(_)
             over.wait(60)
 
     async def main() -> None:
@@ -248,7 +264,9 @@ def test_giving_back_ends_in_its_time_although_sqs_hangs(monkeypatch: pytest.Mon
         lease = Lease(Hangs(), "q", message, seconds=60, clockwork=real_clockwork(), say=print)
         lease.job = JOB
         await lease.give_back()
+        await lease.give_back()
         assert not over.is_set()
+        assert len(sending) == 1, "the call that hangs may still send it"
 
     try:
         anyio.run(main)
