@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -54,6 +55,15 @@ def real_clockwork() -> Clockwork:
         return await anyio.to_thread.run_sync(call, *args, limiter=limiter)
 
     return Clockwork(now=time.monotonic, sleep=anyio.sleep, in_thread=in_thread)
+
+
+@contextmanager
+def in_time(seconds: float, what: str, *, shield: bool = False) -> Iterator[None]:
+    """A bound for calls that wait for a disk: TimeoutError (ETIMEDOUT) where they take longer. `shield`: nothing else ends them."""
+    with anyio.move_on_after(seconds, shield=shield) as scope:
+        yield
+    if scope.cancelled_caught:
+        raise TimeoutError(errno.ETIMEDOUT, f"{what} took more than {seconds:g} s")
 
 
 async def abandonable(limiter: anyio.CapacityLimiter, call: Callable[..., T], *args: Any) -> T:

@@ -24,20 +24,19 @@ from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
 
 import anyio
-from pydantic import JsonValue
 
-from bootstrap.clockwork import Clockwork
+from bootstrap.clockwork import Clockwork, in_time
 from bootstrap.lease import Lease, LeasesMessages
+from bootstrap.manifests import JobUnknown, Manifests, ReadsObjects
 from bootstrap.partial import PartialLogs
 from bootstrap.private_files import open_to_read
-from bootstrap.reports import Reports
+from bootstrap.reports import Reports, tally
 from bootstrap.runners import RESULT_UNUSABLE, JobAnswer, JobCrashed, RunnerDied
 from bootstrap.secrets import Secrets
 from fleet.aws.failures import AwsRefused, CredentialsBad, Denied
 from fleet.aws.queues import Message
-from fleet.errors import FleetError
 from fleet.evals.attempts import POISON, POISON_DEATHS, RATE_LIMITED, AfterFailure, after_failure
-from fleet.evals.documents import EvalId, EvalManifest, Job, JobFailure, JobId, JobMessage, JobResult
+from fleet.evals.documents import EvalId, EvalManifest, Job, JobFailure, JobId, JobMessage
 from fleet.evals.layout import Layout
 from fleet.wire import DocumentRefused
 
@@ -46,15 +45,21 @@ GIVE_BACK_DELAY = 10
 PASS_DELAY = 5
 """Seconds before a message is seen again that is left to the worker which runs its job, or comes while that run ends."""
 
-EXHAUSTED = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM})
-"""Errors of a host that has no more disk or memory, by a number of errno."""
+EXHAUSTED = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.ETIMEDOUT})
+"""Errors of a host that has no more disk or memory, or whose disk hangs, by a number of errno."""
+FOLDER_SECONDS = 60.0
+"""How long the disk may take to make a job's folder."""
 
 PUT_SECONDS = 1800.0
 """How long a finished job's result is tried to be put while its lease is kept; then the job is given back, and run again."""
 LONGEST_PUT_DELAY = 30.0
 """Seconds between two tries: one at first, and doubled each time up to this."""
+ONE_PUT_SECONDS = 600.0
+"""For one try, which is not cut short: a log of gigabytes has the time, and a disk that hangs keeps no worker."""
 LAST_PUT_SECONDS = 10.0
 """For the one try that a worker has left which is told to stop; its other jobs are given back meanwhile."""
+SETTLE_SECONDS = 60.0
+"""For recording a failure and what follows from it, which is done whole or not at all."""
 REMOVE_SECONDS = 60.0
 """How long the removal of a job's folder is waited for; it goes on after that."""
 
@@ -64,23 +69,8 @@ failed: for good. given back: no fault of the job. held already: its job is at w
 nothing here."""
 
 
-class JobUnknown(FleetError):
-    """A message names a job that its manifest doesn't have."""
-
-    eval_id: str
-    job: str
-
-    def message(self) -> str:
-        """One line."""
-        return f"the manifest of {self.eval_id} has no job {self.job}"
-
-
-class StoresObjects(Protocol):
+class StoresObjects(ReadsObjects, Protocol):
     """What is needed of `fleet.aws.objects.Objects`."""
-
-    def get(self, key: str) -> bytes:
-        """The object's content."""
-        ...
 
     def put(self, key: str, data: bytes | BinaryIO) -> None:
         """Put in place of what lies there."""
@@ -97,32 +87,6 @@ class StoresObjects(Protocol):
 
 RunJob = Callable[[EvalManifest, Job, Path], Awaitable[JobAnswer]]
 """Runs a job in a warm runner. JobCrashed, RunnerDied: it failed, by itself or with its runner."""
-
-
-class Manifests:
-    """The manifests of the evals at work, each read once."""
-
-    def __init__(self, objects: StoresObjects, layout: Layout, clockwork: Clockwork) -> None:
-        self._objects = objects
-        self._layout = layout
-        self._clockwork = clockwork
-        self._read: dict[str, tuple[EvalManifest, dict[JobId, Job]]] = {}
-
-    async def job(self, message: JobMessage) -> tuple[EvalManifest, Job]:
-        """The manifest and the job that a message means. JobUnknown, DocumentRefused, AwsRefused, ObjectAbsent."""
-        manifest = await self.of(message.eval_id)
-        job = self._read[message.eval_id][1].get(message.job)
-        if job is None:
-            raise JobUnknown(eval_id=message.eval_id, job=message.job)
-        return manifest, job
-
-    async def of(self, eval_id: EvalId) -> EvalManifest:
-        """One eval's manifest. DocumentRefused, AwsRefused, ObjectAbsent."""
-        if eval_id not in self._read:
-            text = await self._clockwork.in_thread(self._objects.get, self._layout.manifest(eval_id))
-            manifest = EvalManifest.read(text)
-            self._read[eval_id] = manifest, {job.job: job for job in manifest.jobs}
-        return self._read[eval_id][0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +215,8 @@ class Deliveries:
 
     async def _attempt(self, lease: Lease, message: JobMessage, manifest: EvalManifest, job: Job) -> Delivered:
         try:
-            folder = await self.clockwork.in_thread(self._new_folder, message.job)
+            with in_time(FOLDER_SECONDS, "making a folder", shield=True):  # else one was left behind
+                folder = await self.clockwork.in_thread(self._new_folder, message.job)
             try:
                 return await self._attempt_in(folder, lease, message, manifest, job)
             finally:
@@ -310,7 +275,8 @@ class Deliveries:
         delay, until = 1.0, self.clockwork.now() + PUT_SECONDS
         while True:
             try:
-                return await self._put(lease, message, answer)
+                with in_time(ONE_PUT_SECONDS, "putting it", shield=True):  # what S3 has is told, and not run again
+                    return await self._put(lease, message, answer)
             except AwsRefused as refusal:
                 if isinstance(refusal, (Denied, CredentialsBad)) or self.clockwork.now() + delay > until:
                     raise
@@ -359,24 +325,39 @@ class Deliveries:
         )
         limited = int(kind in RATE_LIMITED)
         if unfit or lease.lost:  # of a lost one, another worker counts its own failures by now
+            await lease.give_back(died=True)  # first: it counts also where there can be no record
             await self._put_uncounted(record, f"this host is unfit: {unfit}" if unfit else "its lease was lost before")
-            await lease.give_back(died=True)
             return Delivered("given back", rate_limited=limited, unfit=unfit)
         verdict = verdict or after_failure(kind, failures)
         record = record.model_copy(update={"final": verdict.final})
-        key = self.layout.failure(message.eval_id, message.job, failures)
+        with anyio.move_on_after(SETTLE_SECONDS, shield=True) as settling:
+            await self._settle(lease, message, record, verdict)
+        if settling.cancelled_caught and lease.closing:
+            lease.leave()  # it may be on the queue again
+        if settling.cancelled_caught:
+            self.say(f"job {message.job} failed, and AWS took longer than {SETTLE_SECONDS:g} s to hear of it")
+            await lease.give_back()
+            return Delivered("given back", rate_limited=limited)
+        return Delivered("failed" if verdict.final else "again", rate_limited=limited, again_in=verdict.delay)
+
+    async def _settle(self, lease: Lease, message: JobMessage, record: JobFailure, verdict: AfterFailure) -> None:
+        key = self.layout.failure(message.eval_id, message.job, record.attempt)
         await self.clockwork.in_thread(self.objects.put, key, record.write().encode())
         if not verdict.final:
             lease.closing = True  # what is sent now may come before this one is settled
-            again = JobMessage(eval_id=message.eval_id, job=message.job, failures=failures, deaths=lease.deaths)
+            again = JobMessage(eval_id=message.eval_id, job=message.job, failures=record.attempt, deaths=lease.deaths)
             await self.clockwork.in_thread(self.queues.send, self.queue, [again.write()], verdict.delay)
         what = "for good" if verdict.final else f"and is tried again in {verdict.delay} s"
-        self.say(f"job {message.job} failed {what} (failure {failures}; {kind}: {record.why})")
+        self.say(f"job {message.job} failed {what} (failure {record.attempt}; {record.kind}: {record.why})")
         await self.reports.send(
-            "job_failed", message, attempt=failures, final=verdict.final, kind=kind, why=record.why[:500]
+            "job_failed",
+            message,
+            attempt=record.attempt,
+            final=verdict.final,
+            kind=record.kind,
+            why=record.why[:500],
         )
         await lease.done()
-        return Delivered("failed" if verdict.final else "again", rate_limited=limited, again_in=verdict.delay)
 
     async def _put_uncounted(self, record: JobFailure, because: str) -> None:
         """Put the record of a failure that doesn't count, beside those that do."""
@@ -384,16 +365,7 @@ class Deliveries:
         self.say(f"job {record.job} failed ({record.kind}: {record.why})")
         at = datetime.fromisoformat(record.at)
         key = self.layout.failure(record.eval_id, record.job, f"uncounted-{at:%Y%m%dT%H%M%SZ}-{self.instance}")
-        await self.clockwork.in_thread(self.objects.put, key, record.write().encode())
-
-
-def tally(result: JobResult) -> dict[str, JsonValue]:
-    """The counts that go with job_done, and the cost where Inspect had prices."""
-    usages = result.model_usage.values()
-    counts: dict[str, JsonValue] = {
-        "samples": len(result.samples),
-        "errors": sum(sample.error is not None for sample in result.samples),
-        "tokens": sum(int(usage.get("total_tokens") or 0) for usage in usages),
-    }
-    costs = [float(usage["total_cost"]) for usage in usages if usage.get("total_cost") is not None]
-    return counts | ({"cost": round(sum(costs), 6)} if costs else {})
+        try:
+            await self.clockwork.in_thread(self.objects.put, key, record.write().encode())
+        except AwsRefused as refusal:
+            self.say(f"that failure isn't recorded: {refusal}")

@@ -220,8 +220,9 @@ class Instance:
     async def run_jobs(self, environment: JobEnvironment, stop: anyio.Event) -> None:
         """Run jobs in warm runners until none come, the queue is gone, or `stop` is set."""
         from bootstrap.crew import Crew
-        from bootstrap.delivery import Deliveries, Manifests
+        from bootstrap.delivery import Deliveries
         from bootstrap.guard import GIVE_UP_SECONDS
+        from bootstrap.manifests import Manifests
         from bootstrap.readings import oom_kills
         from bootstrap.runners import RunnerPool
         from bootstrap.watches import Watches

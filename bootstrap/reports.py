@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from bootstrap.clockwork import Clockwork
 from fleet.aws.failures import AwsRefused
-from fleet.evals.documents import EventKind, JobMessage, WorkerEvent
+from fleet.evals.documents import EventKind, JobMessage, JobResult, WorkerEvent
 
 
 class SendsMessages(Protocol):
@@ -56,3 +56,15 @@ class Reports:
             await self._clockwork.in_thread(self._queues.send, self._url, [event.write()])
         except AwsRefused as refusal:
             self._say(f"event {kind} not sent: {refusal}")
+
+
+def tally(result: JobResult) -> dict[str, JsonValue]:
+    """The counts that go with job_done, and the cost where Inspect had prices."""
+    usages = result.model_usage.values()
+    counts: dict[str, JsonValue] = {
+        "samples": len(result.samples),
+        "errors": sum(sample.error is not None for sample in result.samples),
+        "tokens": sum(int(usage.get("total_tokens") or 0) for usage in usages),
+    }
+    costs = [float(usage["total_cost"]) for usage in usages if usage.get("total_cost") is not None]
+    return counts | ({"cost": round(sum(costs), 6)} if costs else {})

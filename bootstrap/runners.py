@@ -23,9 +23,9 @@ from types import TracebackType
 from typing import Any, Self
 
 import anyio
-import anyio.to_thread
 
 from bootstrap import job_process
+from bootstrap.clockwork import InThread, in_time, real_clockwork
 from bootstrap.environment import JobEnvironment
 from bootstrap.private_files import open_to_append, open_to_read
 from bootstrap.zygote import CLOSING_S, KILLED_S, Zygote, ZygoteGone
@@ -37,6 +37,9 @@ from fleet.wire import DocumentRefused
 
 READY_S = 600.0
 """Seconds until a runner is ready for a job: the first import on a new volume reads every block from S3."""
+
+READ_S = 60.0
+"""Seconds that reading a finished log's result may take: it is a small member."""
 
 RESULT_UNUSABLE = "ResultUnusable"
 """Kind of a job whose runner says that it is done and has no result to show."""
@@ -137,7 +140,7 @@ class Runner:
         self._busy = False
         try:
             if not (crash := answer.get("crashed")):
-                return await _finished(answer["done"], Path(asked["folder"]))
+                return await _finished(answer["done"], Path(asked["folder"]), self._pool.in_thread)
             kind, why = kind_of([str(base) for base in crash["bases"]]), str(crash["why"])
         except UNREADABLE as error:
             kind, why = RESULT_UNUSABLE, f"the runner's answer can't be taken ({type(error).__name__}: {error})"
@@ -222,6 +225,7 @@ class RunnerPool:
         self.user = user
         self.instance = instance
         self.rates = rates.absolute() if rates else None
+        self.in_thread = real_clockwork().in_thread
         self._environment = environment
         self._folder = folder.absolute()
         self._env = job_process.variables(environment, env, user)
@@ -352,11 +356,12 @@ class RunnerPool:
             )
 
 
-async def _finished(done: Mapping[str, Any], folder: Path) -> JobAnswer:
+async def _finished(done: Mapping[str, Any], folder: Path, in_thread: InThread) -> JobAnswer:
     """What a runner says that it has finished in `folder`, which is ours to name. One of UNREADABLE: that isn't so."""
     log = folder / Path(done["log"]).name  # wherever else it says: it is the user's code that speaks
-    with anyio.CancelScope(shield=True):  # it is finished: what is cancelled now must not lose it
-        result = await anyio.to_thread.run_sync(result_in, log)
+    # Shielded: it is finished, and what is cancelled now must not lose it.
+    with in_time(READ_S, "reading its log", shield=True):
+        result = await in_thread(result_in, log)
     return JobAnswer(log=log, result=result, seconds=float(done["seconds"]), rate_limited=int(done["rate_limited"]))
 
 
@@ -364,9 +369,8 @@ def result_in(log: Path) -> JobResult:
     """What a finished log says of its job. One of UNREADABLE."""
     with open_to_read(log) as file, zipfile.ZipFile(file) as archive:
         if archive.getinfo(JobResult.MEMBER).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise zipfile.BadZipFile(
-                "its result is compressed as no runner does"
-            )  # other methods have errors of their own
+            # Other methods have errors of their own.
+            raise zipfile.BadZipFile("its result is compressed as no runner does")
         return JobResult.read(archive.read(JobResult.MEMBER))
 
 

@@ -6,16 +6,18 @@ import dataclasses
 import io
 import random
 import zipfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
 
 import anyio
 import pytest
 from pydantic import JsonValue
 
 from bootstrap import lease as lease_module
-from bootstrap.delivery import PASS_DELAY, tally
+from bootstrap.delivery import PASS_DELAY
 from bootstrap.partial import MOST_BYTES
-from bootstrap.reports import Reports
+from bootstrap.reports import Reports, tally
 from bootstrap.runners import JobAnswer, JobCrashed, RunnerDied
 from bootstrap.work import Work
 from fleet.aws.failures import Throttled
@@ -35,6 +37,8 @@ from tests.bootstrap.world import (
     manifest_of,
     result_of,
 )
+
+T = TypeVar("T")
 
 BUSY = Throttled(service="sqs", operation="SendMessageBatch", code="RequestThrottled", target=WORK, why="")
 
@@ -281,6 +285,57 @@ def test_a_job_of_two_messages_that_is_given_back_was_in_no_death(tmp_path: Path
     world.scripts[world.jobs[0]] = Script(seconds=5000)
     world.work(stop_at=2000)
     assert [(message.deaths, message.failures) for message in world.messages()] == [(0, 0)]
+
+
+@pytest.mark.fault("given-back")
+@pytest.mark.parametrize("final", [False, True])
+def test_a_worker_that_is_stopped_as_a_failure_is_settled_settles_it(tmp_path: Path, final: bool) -> None:
+    """Else the job went back twice, or although it had failed for good."""
+    world = Wide(tmp_path, 1)
+    kind = "SampleChanged" if final else "Unlucky"
+    world.scripts[world.jobs[0]] = Script(crashes=[JobCrashed(kind=kind, why="no")])
+    put, send = world.objects.put, world.queues.send
+
+    def put_and_stop(key: str, data: bytes | BinaryIO) -> None:
+        put(key, data)
+        if final:
+            world.workers[0].stop.set()
+
+    def send_and_stop(url: str, bodies: Sequence[str], delay: int = 0) -> None:
+        send(url, bodies, delay)
+        if url == WORK:
+            world.workers[0].stop.set()
+
+    world.objects.put = put_and_stop  # type: ignore[method-assign]
+    world.queues.send = send_and_stop  # type: ignore[method-assign]
+    assert world.work() == ["stopped"]
+    assert record_of(world).final is final
+    assert [message.failures for message in world.messages()] == ([] if final else [1])
+    assert "job_failed" in world.queues.kinds()
+
+
+class NoAnswer(VirtualTime):
+    """SQS takes a job, and never says so."""
+
+    async def in_thread(self, call: Callable[..., T], *args: Any) -> T:
+        answer = await super().in_thread(call, *args)
+        if call.__name__ == "send" and args[0] == WORK:
+            await anyio.sleep_forever()
+        return answer
+
+
+@pytest.mark.fault("hang")
+def test_a_failed_job_whose_queue_does_not_answer_keeps_no_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What may be on the queue again isn't put there a second time: its message lapses."""
+    monkeypatch.setattr(world_module, "VirtualTime", NoAnswer)
+    monkeypatch.setattr("bootstrap.delivery.SETTLE_SECONDS", 0.5)
+    world = Wide(tmp_path, 1)
+    world.scripts[world.jobs[0]] = Script(crashes=[JobCrashed(kind="Unlucky", why="no")])
+    world.work(stop_at=5)
+    assert sorted(message.failures for message in world.messages()) == [0, 1]
+    assert any("took longer than" in line for line in world.said)
 
 
 class SlowToTell(Reports):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
+import anyio
 import pytest
 
 from bootstrap.delivery import LONGEST_PUT_DELAY, PUT_SECONDS
@@ -75,6 +77,24 @@ def test_a_worker_that_is_told_to_stop_gives_back_what_s3_does_not_take(tmp_path
     assert world.time.now <= 100 + POLL_SECONDS
 
 
+@pytest.mark.fault("result-not-put")
+def test_a_worker_that_is_told_to_stop_while_s3_takes_a_result_tells_it_once(tmp_path: Path) -> None:
+    """And doesn't take what it has just put for another's."""
+    world = World(tmp_path, 1)
+    put = world.objects.put_new
+
+    def put_new(key: str, data: bytes | BinaryIO) -> bool:
+        world.workers[0].stop.set()
+        return put(key, data)
+
+    world.objects.put_new = put_new  # type: ignore[method-assign]
+    assert world.work() == ["stopped"]
+    assert world.results() == world.jobs
+    assert world.queues.held == []
+    assert world.queues.kinds().count("job_done") == 1
+    assert not [line for line in world.said if "has a result already" in line]
+
+
 class Swapping(World):
     """A world whose job puts a link in the place of its log once its runner has answered."""
 
@@ -133,6 +153,44 @@ class Writing(World):
         await self.time.sleep(1000 if job.job == self.jobs[1] else 1)
         with self.time.off_the_loop():
             return await super().run_job(manifest, job, folder)
+
+
+class Hanging(VirtualTime):
+    """A disk that hangs in one of the calls that wait for it."""
+
+    hangs = ""
+
+    async def in_thread(self, call: Callable[..., T], *args: Any) -> T:
+        if self.hangs and call.__name__ == self.hangs:
+            assert anyio.current_effective_deadline() < math.inf, "its thread is waited for without end"
+            await anyio.sleep_forever()
+        return await super().in_thread(call, *args)
+
+
+@pytest.mark.fault("hang")
+def test_a_disk_that_hangs_under_a_finished_log_fails_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may hang for good; the other jobs of this worker, and its end, must not wait for that."""
+    monkeypatch.setattr(world_module, "VirtualTime", Hanging)
+    monkeypatch.setattr("bootstrap.delivery.ONE_PUT_SECONDS", 0.01)
+    world = World(tmp_path, 1)
+    assert isinstance(world.time, Hanging)
+    world.time.hangs = "_put_log"
+    assert world.work() == ["idle"]
+    record = JobFailure.read(world.objects.held[LAYOUT.failure(EVAL, world.jobs[0], 1)])
+    assert (record.kind, record.final) == (RESULT_UNUSABLE, False)
+    assert "putting it took more than 0.01 s" in record.why
+
+
+@pytest.mark.fault("hang")
+def test_a_disk_that_hangs_before_a_job_began_gives_it_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world_module, "VirtualTime", Hanging)
+    monkeypatch.setattr("bootstrap.delivery.FOLDER_SECONDS", 0.0)
+    world = World(tmp_path, 1)
+    assert isinstance(world.time, Hanging)
+    world.time.hangs = "_new_folder"
+    assert world.work(stop_at=5) == ["stopped"]
+    assert world.waiting() == world.jobs
+    assert (world.ran, world.workers[0].held) == ([], True)
 
 
 FILES = {"open", "os.listdir", "os.mkdir", "os.scandir", "shutil.rmtree", "tempfile.mkdtemp"}

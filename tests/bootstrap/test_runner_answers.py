@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from bootstrap import runners
+from bootstrap.clockwork import real_clockwork
 from bootstrap.runners import RESULT_UNUSABLE, JobAnswer, JobCrashed, Runner, RunnerDied
 from fleet.evals.documents import Job, JobResult
 from tests.bootstrap.world import manifest_of, result_of
@@ -42,6 +43,7 @@ class Process:
     signals: list[int] = field(default_factory=list)
     instance = ""
     rates = None
+    in_thread = staticmethod(real_clockwork().in_thread)
 
     def own(self, folder: Path) -> Path:
         """As its pool does, but for nobody else."""
@@ -201,6 +203,19 @@ def test_a_crash_is_told_in_words_whatever_they_are_made_of(tmp_path: Path) -> N
     with pytest.raises(JobCrashed) as caught:
         answered({"crashed": {"bases": [7], "why": None}}, tmp_path)
     assert (caught.value.kind, caught.value.why) == ("7", "None")
+
+
+@pytest.mark.fault("hang")
+def test_a_disk_that_hangs_fails_the_job_whose_log_lies_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guard has seen it by then, and gives up: the worker must be able to end."""
+    monkeypatch.setattr(runners, "READ_S", 0.02)
+    over = threading.Event()
+    monkeypatch.setattr(runners, "result_in", lambda _: over.wait(5))
+    try:
+        with pytest.raises(JobCrashed, match=r"reading its log took more than 0\.02 s"):
+            answered(done(), tmp_path)
+    finally:
+        over.set()
 
 
 @pytest.mark.parametrize("said", [b"not JSON\n", b"[]\n", b"null\n", b"[" * 100_000 + b"\n", b"\xff\xfe\n"])

@@ -59,6 +59,19 @@ def test_a_job_that_fails_on_a_full_host_costs_no_failure(tmp_path: Path, kind: 
 
 
 @pytest.mark.fault("host-at-fault")
+def test_a_starving_job_counts_as_a_death_although_its_record_is_refused(tmp_path: Path) -> None:
+    """And the host takes no more all the same."""
+    world = Wide(tmp_path, 1)
+    world.ill = FULL
+    world.scripts[world.jobs[0]] = Script(crashes=[crash()])
+    world.objects.refuse["put"] = BUSY
+    world.work(stop_at=5)
+    assert [(message.failures, message.deaths) for message in world.messages()] == [(0, 1)]
+    assert world.workers[0].held
+    assert any("isn't recorded" in line for line in world.said)
+
+
+@pytest.mark.fault("host-at-fault")
 def test_such_a_host_takes_no_more_jobs_until_it_is_well_and_fewer_then(tmp_path: Path) -> None:
     """One failure is enough, and a burst of them takes slots once."""
     world = Wide(tmp_path, 40, slots=8)

@@ -13,7 +13,8 @@ import anyio
 import anyio.lowlevel
 
 from bootstrap.clockwork import Clockwork
-from bootstrap.delivery import Deliveries, Manifests
+from bootstrap.delivery import Deliveries
+from bootstrap.manifests import Manifests
 from bootstrap.reports import Reports
 from bootstrap.runners import JobAnswer
 from bootstrap.secrets import Secrets
