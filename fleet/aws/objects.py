@@ -220,6 +220,18 @@ class Objects:
 
         return self._conditionally(delete, LOST_RACE | ABSENT)
 
+    def copy(self, key: str, to: str, etag: str) -> bool:
+        """Copy the object with `etag` (without quotes) from `key` to the key `to`, within S3 and of any size; False: it isn't at
+        `key` any more."""
+
+        def copy() -> None:
+            with calling("s3", self.uri(key)):
+                self.aws.s3.copy(
+                    {"Bucket": self.bucket, "Key": key}, self.bucket, to, ExtraArgs={"CopySourceIfMatch": f'"{etag}"'}
+                )
+
+        return self._conditionally(copy, LOST_RACE | ABSENT)
+
     def _put_at(self, key: str) -> datetime.datetime | None:
         """When the object at `key` was put; None: nothing lies there."""
         try:

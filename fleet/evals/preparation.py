@@ -122,15 +122,15 @@ def failed_jobs(site: Site, eval_id: EvalId) -> dict[JobId, str]:
     return {record.job: f"{record.kind}: {record.why}" for record in records if record.final}
 
 
-def set_aside(site: Site, eval_id: EvalId, job: JobId) -> None:
-    """Move a result that can't be used out of the way, so that the job counts as open again. Nothing is deleted unread."""
+def set_aside(site: Site, eval_id: EvalId, job: JobId, etag: str = "") -> None:
+    """Move a result that can't be used out of the way, so that the job counts as open again. Nothing is deleted that isn't kept.
+
+    `etag`: of the result that was looked at; another one that lies there by now stays. Empty: of what lies there.
+    """
     key = site.layout.result(eval_id, job)
-    try:
-        content, etag = site.objects.get_tagged(key)
-    except ObjectAbsent:
-        return
-    site.objects.put(site.layout.aside(eval_id, job, etag.strip('"')), content)
-    site.objects.delete(key)
+    etag = etag or next((stored.etag for stored in site.objects.list(key)), "")
+    if etag and site.objects.copy(key, site.layout.aside(eval_id, job, etag), etag):
+        site.objects.delete_if(key, f'"{etag}"')
 
 
 def standing(site: Site, manifest: EvalManifest) -> EvalTally:

@@ -72,7 +72,7 @@ class ResultChecks:
                     continue
                 # Noted first: the result may be gone although S3's answer, that it is, was lost.
                 self._unsent[eval_id, job] = JobMessage(eval_id=eval_id, job=job)
-                set_aside(self._site, eval_id, job)
+                set_aside(self._site, eval_id, job, stored.etag)
                 self._times[eval_id, job] += 1
                 again[job] = flaw
         self._send()

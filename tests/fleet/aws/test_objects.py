@@ -220,6 +220,19 @@ def test_an_object_is_deleted_only_while_it_is_the_one_that_was_read(bucket: Obj
     assert not bucket.delete_if("lock", etag), "nothing is there"
 
 
+@pytest.mark.parametrize("size", [0, 16 * 2**20], ids=["empty", "in parts"])
+def test_an_object_is_copied_only_while_it_is_the_one_that_was_seen(bucket: Objects, size: int) -> None:
+    bucket.put("k", content := b"x" * size)
+    (seen,) = bucket.list("k")
+    assert bucket.copy("k", "kept", seen.etag)
+    assert (bucket.get("kept"), bucket.get("k")) == (content, content)
+    bucket.put("k", b"another")
+    assert not bucket.copy("k", "other", seen.etag)
+    bucket.delete("k")
+    assert not bucket.copy("k", "other", seen.etag)
+    assert not bucket.exists("other")
+
+
 def test_delete_is_content_with_nothing(bucket: Objects) -> None:
     bucket.put("k", b"x")
     bucket.delete("k")

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from fleet.aws.failures import AwsRefused
-from fleet.aws.objects import ObjectAbsent, StoredObject
+from fleet.aws.objects import StoredObject
 from fleet.evals.documents import JobMessage
 from fleet.evals.layout import Layout
 from fleet.evals.preparation import stored_results
@@ -31,6 +31,8 @@ class FakeSite:
     def __init__(self, **jobs: bytes) -> None:
         self.held = {LAYOUT.result("e", job): content for job, content in jobs.items()}
         self.sent: list[tuple[str, int]] = []
+        self.meanwhile: dict[str, bytes] = {}
+        """What is put by another as soon as the one that lies there was copied."""
         self.ends_read = 0
         self.refuses: set[str] = set()
         self.objects = self.queues = self
@@ -48,17 +50,19 @@ class FakeSite:
         content = self.held.get(key)
         return None if content is None or etag(content) != known else content[-count:]
 
-    def get_tagged(self, key: str) -> tuple[bytes, str]:
-        if key not in self.held:
-            raise ObjectAbsent(uri=key)
-        return self.held[key], f'"{etag(self.held[key])}"'
+    def copy(self, key: str, to: str, known: str) -> bool:
+        if key in self.held and etag(self.held[key]) == known:
+            self.held[to] = self.held[key]
+            self.held[key] = self.meanwhile.pop(key, self.held[key])
+            return True
+        return False
 
-    def put(self, key: str, content: bytes) -> None:
-        self.held[key] = content
-
-    def delete(self, key: str) -> None:
-        del self.held[key]
-        self._may("the answer of delete")
+    def delete_if(self, key: str, known: str) -> bool:
+        if key in self.held and f'"{etag(self.held[key])}"' == known:
+            del self.held[key]
+            self._may("the answer of delete")
+            return True
+        return False
 
     def send(self, url: str, bodies: Sequence[str], delay: int) -> None:
         self._may("send")
@@ -161,3 +165,13 @@ def test_what_changes_under_the_look_is_looked_at_the_next_time() -> None:
     assert checks.taken_back("e", listed) == {}
     assert look(checks, site) == {}
     assert (site.sent, site.ends_read) == ([], 2)
+
+
+def test_a_good_result_that_comes_as_the_bad_one_is_set_aside_stays() -> None:
+    """A job that was delivered twice: the other instance's result is as good as any."""
+    site = FakeSite(job=b"cut")
+    site.meanwhile[LAYOUT.result("e", "job")] = a_result()
+    checks = checks_of(site)
+    look(checks, site)
+    assert site.held == {LAYOUT.aside("e", "job", etag(b"cut")): b"cut", LAYOUT.result("e", "job"): a_result()}
+    assert look(checks, site) == {}
