@@ -19,7 +19,7 @@ from inspect_ai.hooks import Hooks, ModelRetry, hooks
 
 from . import inside
 from .refusal import Refused, first_line
-from .settings import call, job_settings
+from .settings import at_once, call, job_settings
 from .tasks import Built, build
 
 TASKS_KEPT = 4
@@ -93,7 +93,7 @@ class Jobs:
             wanted = {(str(ref["id"]), ref["epoch"]) for ref in job["samples"]}
             task = task_with(copy.copy(built.task), dataset=Planned(pairs))
         settings = job_settings(what.get("eval_config") or {}, len(wanted) if wanted else None)
-        Refusals.at_once = settings.get("max_samples") or 1
+        Refusals.at_once = at_once(settings, what.get("generate_config") or {})
         scratch = folder / "log"
         scratch.mkdir(parents=True, exist_ok=True)
         with inside.without_metrics() if wanted else nullcontext():

@@ -37,6 +37,8 @@ OURS_IN_A_JOB = (
     "max_dataset_memory",
 )
 """Fields of the eval config that a job doesn't take from the user."""
+AT_ONCE = 10
+"""Samples of a task that Inspect runs side by side where nothing says how many: its default of `max_connections`."""
 
 
 def eval_settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,6 +77,11 @@ def job_settings(config: Mapping[str, Any], samples: int | None) -> dict[str, An
         "ctl_server": False,
         "log_format": "eval",
     }
+
+
+def at_once(settings: Mapping[str, Any], config: Mapping[str, Any]) -> int:
+    """How many samples of a job run side by side, by its `job_settings` and its generate config; about, if it runs whole."""
+    return int(settings.get("max_samples") or config.get("max_connections") or AT_ONCE)
 
 
 def call(what: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 
 from bootstrap.refusals import KINDS, refusal
 from bootstrap.runner.refusal import Refused
-from bootstrap.runner.settings import call, eval_settings, job_settings
+from bootstrap.runner.settings import AT_ONCE, at_once, call, eval_settings, job_settings
 from bootstrap.runner.tasks import Built, build
 from fleet.evals.attempts import FINAL
 
@@ -117,6 +117,22 @@ def test_a_job_runs_its_samples_at_once_and_judges_nothing() -> None:
     assert "limit" not in settings
     assert "log_samples" not in settings
     assert job_settings({"limit": 3}, None)["limit"] == 3
+
+
+@pytest.mark.parametrize(
+    ("config", "generate", "samples", "side_by_side"),
+    [
+        pytest.param({}, {}, 5, 5, id="all of a job's"),
+        pytest.param({"max_samples": 2}, {}, None, 2, id="as the request says"),
+        pytest.param({}, {"max_connections": 40}, None, 40, id="a whole task's by its connections"),
+        pytest.param({}, {}, None, AT_ONCE, id="or by Inspect's own number"),
+    ],
+)
+def test_how_many_samples_a_wait_holds_up_one_of(
+    config: dict[str, Any], generate: dict[str, Any], samples: int | None, side_by_side: int
+) -> None:
+    """Of a job that runs more of them, one sample's wait is so much less of a loss."""
+    assert at_once(job_settings(config, samples), generate) == side_by_side
 
 
 def test_empty_labels_and_args_are_as_if_not_given(what: What) -> None:
