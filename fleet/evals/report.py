@@ -46,6 +46,7 @@ class RunReport(Wire):
     """Flow run id of `run_eval`."""
     outcome: Literal["success", "incomplete", "error", "estimated", "declined"]
     why: str = ""
+    """Of an estimate, the figures: its line, and below it a table for a terminal."""
     evals: list[EvalReport] = []
     instances: int = 0
     seconds: float = 0.0
@@ -62,7 +63,8 @@ class RunReport(Wire):
     def line(self) -> str:
         """What it came to in one line: samples, the first metric where there is one log, and what went wrong."""
         if not self.evals:
-            return f"{self.outcome}: {self.why}" if self.why else self.outcome
+            why = self.why.partition("\n")[0]
+            return f"{self.outcome}: {why}" if why else self.outcome
         done, samples = sum(one.samples_done for one in self.evals), sum(one.samples for one in self.evals)
         parts = [f"{done} of {samples} samples"]
         if len(self.evals) > 1:

@@ -48,6 +48,14 @@ def test_a_run_that_never_began_says_why() -> None:
     assert RunReport(run="r", outcome="declined", why="nobody wants it").line() == "declined: nobody wants it"
 
 
+def test_an_estimates_table_is_no_part_of_its_line() -> None:
+    """That is the message of the flow run's state."""
+    assert (
+        RunReport(run="r", outcome="estimated", why="2 × c7i.large\n1  2 h\n2  1 h").line()
+        == "estimated: 2 × c7i.large"
+    )
+
+
 def test_the_page_has_the_command_that_shows_the_log() -> None:
     page = a_report(an_eval()).markdown()
     assert "inspect view --log-dir s3://bucket/evals/e/merged\n" in page
