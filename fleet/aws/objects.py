@@ -206,11 +206,6 @@ class Objects:
         """Whether an object lies at `key`."""
         return self._put_at(key) is not None
 
-    def delete(self, key: str) -> None:
-        """Delete what lies at `key`; nothing there is success."""
-        with calling("s3", self.uri(key)):
-            self.aws.s3.delete_object(Bucket=self.bucket, Key=key)
-
     def delete_if(self, key: str, etag: str) -> bool:
         """Delete the object with `etag` if it still lies at `key`; False: nothing does, or what somebody put there since."""
 
