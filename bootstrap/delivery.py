@@ -13,7 +13,6 @@ job which no host can hold ends.
 from __future__ import annotations
 
 import errno
-import shutil
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -29,7 +28,7 @@ from bootstrap.clockwork import Clockwork, in_time
 from bootstrap.lease import Lease, LeasesMessages
 from bootstrap.manifests import JobUnknown, Manifests, ReadsObjects
 from bootstrap.partial import PartialLogs
-from bootstrap.private_files import open_to_read
+from bootstrap.private_files import open_to_read, remove_folder
 from bootstrap.reports import Reports, tally
 from bootstrap.runners import RESULT_UNUSABLE, JobAnswer, JobCrashed, RunnerDied
 from bootstrap.secrets import Secrets
@@ -221,7 +220,7 @@ class Deliveries:
                 return await self._attempt_in(folder, lease, message, manifest, job)
             finally:
                 with anyio.move_on_after(REMOVE_SECONDS, shield=True):
-                    await self.clockwork.in_thread(shutil.rmtree, folder, True)
+                    await self.clockwork.in_thread(remove_folder, folder)
         except OSError as error:
             if error.errno not in EXHAUSTED:
                 raise

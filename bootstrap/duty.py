@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ from bootstrap.clockwork import real_clockwork
 from bootstrap.host import HostFailed
 from bootstrap.identity import Metadata
 from bootstrap.instance import LAST_WORD_SECONDS, Instance
+from bootstrap.private_files import remove_folder
 from bootstrap.uptime import uptime
 from fleet.aws.session import Aws
 from fleet.errors import FleetError
@@ -78,7 +78,7 @@ async def on_duty(
         except (OSError, FleetError) as error:  # of no use to the run that is over; the folder must go all the same
             say(f"not everything was tidied up: {error}")
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
 
 
 def _folder() -> Path:

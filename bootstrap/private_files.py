@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import pwd
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -73,6 +74,13 @@ def folder_below(root: Path, *names: str, make: bool = False) -> Iterator[int]:
     finally:
         for descriptor in opened:
             os.close(descriptor)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder that jobs' code wrote in, as far as can be: the rest goes with the instance."""
+    # Up to Python 3.12 it calls itself for each level, and a user's code may make thousands.
+    with suppress(RecursionError):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def give_open(descriptor: int, user: str | None) -> None:

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import inspect
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 import pytest
 
-from bootstrap.private_files import folder_below, open_new, open_to_append, open_to_read, write_private
+from bootstrap.private_files import folder_below, open_new, open_to_append, open_to_read, remove_folder, write_private
 
 
 @pytest.fixture(autouse=True)
@@ -85,3 +87,19 @@ def test_only_a_plain_file_of_its_own_is_read_where_others_put_things(tmp_path: 
         with pytest.raises(OSError):  # noqa: PT011 - of many kinds
             open_to_read(tmp_path / name)
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_a_folder_that_is_too_deep_to_remove_ends_nobody(tmp_path: Path) -> None:
+    """And no other one stays for it."""
+    deep = tmp_path / "deep"
+    (deep / "/".join("d" * 150)).mkdir(parents=True)
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 80)
+    try:
+        remove_folder(deep)
+        remove_folder(flat)
+    finally:
+        sys.setrecursionlimit(limit)
+    assert not flat.exists()
