@@ -181,9 +181,10 @@ def test_a_process_that_died_as_it_waited_costs_no_merge(tmp_path: Path) -> None
 
 
 def test_a_next_process_that_cannot_be_started_costs_no_merge_the_one_that_waits(tmp_path: Path) -> None:
-    python = fake_python(tmp_path, "exec sleep 600")
+    python = fake_python(tmp_path, f"echo $$ >> {tmp_path}/pids; exec sleep 600")
     with waiting(tmp_path, python, merges=2) as warm:
         warm.start()
+        pids(tmp_path, 1)  # it has read its file
         python.unlink()
         taken = warm.take(own_environment(tmp_path, python))
         assert taken is not None
