@@ -78,7 +78,7 @@ def folder_below(root: Path, *names: str, make: bool = False) -> Iterator[int]:
 
 def remove_folder(folder: Path) -> None:
     """Remove a folder that jobs' code wrote in, as far as can be: the rest goes with the instance."""
-    # Up to Python 3.12 it calls itself for each level, and a user's code may make thousands.
+    # Older versions of Python call it again for each level, and a user's code may make thousands.
     with suppress(RecursionError):
         shutil.rmtree(folder, ignore_errors=True)
 

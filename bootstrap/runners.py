@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import anyio
 
@@ -35,11 +35,13 @@ from fleet.evals.documents import EvalManifest, Job, JobResult
 from fleet.evals.eval_file import BROKEN_ZIP
 from fleet.wire import DocumentRefused
 
+T = TypeVar("T")
+
 READY_S = 600.0
 """Seconds until a runner is ready for a job: the first import on a new volume reads every block from S3."""
 
 READ_S = 60.0
-"""Seconds that reading a finished log's result may take: it is a small member."""
+"""Seconds that the disk may take for what is read of a log, or of a runner's output: little of each."""
 
 RESULT_UNUSABLE = "ResultUnusable"
 """Kind of a job whose runner says that it is done and has no result to show."""
@@ -124,18 +126,18 @@ class Runner:
         """
         if self._busy:
             raise RuntimeError("a runner runs one job at a time")
+        self._busy = True  # stays so when this is cancelled: the answer to come would be another job's
         asked: dict[str, Any] = {
             "what": {**_what(manifest), "instance": self._pool.instance},
             "job": job.model_dump(mode="json"),
-            "folder": str(self._pool.own(folder)),
+            "folder": str(await self._in_thread(self._pool.own, folder)),
             "rates": str(self._pool.rates) if self._pool.rates else None,
         }
-        self._busy = True  # stays so when this is cancelled: the answer to come would be another job's
-        before = job_process.size_of(self.log)
+        before = await self._in_thread(job_process.size_of, self.log)
         try:
             answer = await self._ask(asked)
         except RunnerDied as death:
-            said = job_process.said_since(self.log, before)
+            said = await self._in_thread(job_process.said_since, self.log, before)
             raise RunnerDied(how=death.how, log=death.log, said=said, killed=death.killed) from None
         self._busy = False
         try:
@@ -144,7 +146,12 @@ class Runner:
             kind, why = kind_of([str(base) for base in crash["bases"]]), str(crash["why"])
         except UNREADABLE as error:
             kind, why = RESULT_UNUSABLE, f"the runner's answer can't be taken ({type(error).__name__}: {error})"
-        raise JobCrashed(kind=kind, why=why, said=job_process.said_since(self.log, before))
+        raise JobCrashed(kind=kind, why=why, said=await self._in_thread(job_process.said_since, self.log, before))
+
+    async def _in_thread(self, call: Callable[..., T], *args: object) -> T:
+        """Wait for the disk, and keep nobody else waiting: leases are renewed meanwhile. TimeoutError: it hangs."""
+        with in_time(READ_S, "reading or writing a runner's files"):
+            return await self._pool.in_thread(call, *args)
 
     async def _ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
         with contextlib.suppress(ConnectionError):

@@ -12,10 +12,11 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bootstrap import runners
+from bootstrap import job_process, runners
 from bootstrap.clockwork import real_clockwork
 from bootstrap.runners import RESULT_UNUSABLE, JobAnswer, JobCrashed, Runner, RunnerDied
 from fleet.evals.documents import Job, JobResult
@@ -203,6 +204,29 @@ def test_a_crash_is_told_in_words_whatever_they_are_made_of(tmp_path: Path) -> N
     with pytest.raises(JobCrashed) as caught:
         answered({"crashed": {"bases": [7], "why": None}}, tmp_path)
     assert (caught.value.kind, caught.value.why) == ("7", "None")
+
+
+@pytest.mark.parametrize("said", [{"crashed": {"bases": ["OSError"], "why": "no"}}, b"no message\n"])
+def test_no_file_of_a_runner_is_touched_in_the_event_loop(
+    said: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder, and its output: leases are renewed meanwhile."""
+    threads: dict[str, threading.Thread] = {}
+
+    def noted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def note(*args: object) -> Any:
+            threads[name] = threading.current_thread()
+            return call(*args)
+
+        return note
+
+    monkeypatch.setattr(Process, "own", noted("own", Process.own))
+    for name in ("size_of", "said_since"):
+        monkeypatch.setattr(job_process, name, noted(name, getattr(job_process, name)))
+    with pytest.raises((JobCrashed, RunnerDied)):
+        answered(said, tmp_path)
+    assert threads.keys() == {"own", "size_of", "said_since"}
+    assert threading.main_thread() not in threads.values()
 
 
 @pytest.mark.fault("hang")
