@@ -182,6 +182,17 @@ class Parameters:
             )
             return {found["Name"]: found["LastModifiedDate"] for page in pages for found in page["Parameters"]}
 
+    def has(self, name: str, tag: str, value: str) -> bool:
+        """Whether there is a parameter of this name with this tag; its value isn't read."""
+        with calling("ssm", name):
+            pages = self.aws.ssm.get_paginator("describe_parameters").paginate(
+                ParameterFilters=[
+                    {"Key": "Name", "Option": "Equals", "Values": [name]},
+                    {"Key": f"tag:{tag}", "Values": [value]},
+                ]
+            )
+            return any(page["Parameters"] for page in pages)  # a page may be empty, and the next one not
+
     def _delete(self, names: Sequence[str]) -> None:
         with calling("ssm", ", ".join(names)):
             self.aws.ssm.delete_parameters(Names=list(names))

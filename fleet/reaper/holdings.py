@@ -147,7 +147,7 @@ class AwsHoldings:
                     return True
                 return False
             case "parameter":
-                return thing.id not in site.parameters.tagged(site.parameter_path, RUN_TAG, thing.run)
+                return not site.parameters.has(thing.id, RUN_TAG, thing.run)
             case "volume":
                 return all(found.id != thing.id for found in Remains(site.aws).volumes(POOL_TAG))
             case "launch template":
