@@ -19,6 +19,8 @@ OFFER = re.compile(r"\baws (?!sso |iam |or )[a-z0-9]+ [a-z-]+|`fleet (setup|conn
 DESCRIBED = {
     "fleet/cli/account.py": "the account's region isn't known, and the message says so",
     "fleet/pool/runs.py": "where the account's stack is isn't known to a pool",
+    "fleet/pool/hold_up.py": "the same",
+    "flows/reap.py": "no account is known, so none of its regions",
     "bootstrap/gpu.py": "says what made an image, on an instance",
     "bootstrap/host.py": "says what made an image, on an instance",
 }

@@ -18,6 +18,7 @@ from prefect.exceptions import TerminationSignal
 from fleet.backends import farewell
 
 farewell.AGAIN_S = 0.5
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
 
 def ends(number, frame):
     raise TerminationSignal(signal=number)
