@@ -87,6 +87,7 @@ def test_a_run_without_capacity_anywhere_ends_with_what_ec2_said_of_each_place(
     assert (read_eval_log(one["log"]).status, one["samples_done"], one["missing"]) == ("error", 0, 4)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.fault("fewer-instances")
 def test_a_run_goes_on_with_the_instances_that_there_is_room_for(cloud: CloudUnderTest, tmp_path: Path) -> None:
     """Fault: room for one of three instances. Every sample is done on that one."""
@@ -136,10 +137,11 @@ def test_a_login_that_expires_midway_ends_the_run_and_the_same_request_finishes(
     assert "AWS login ended while the run went on: " in ended.err
     assert "ExpiredToken: The security token is expired. Renew the AWS credentials" in ended.err
     assert "the same request goes on" in ended.err
-    left = cloud.left_behind()
-    assert len(left) == 3
-    assert all(f"left behind: queue {queue}" in ended.err for queue in left), "and no instance is"
-    for queue in left:
+    *queues, lock = cloud.left_behind()
+    assert lock.endswith("/lock.json")
+    assert len(queues) == 3
+    assert all(f"left behind: queue {queue}" in ended.err for queue in queues), "and no instance is"
+    for queue in queues:
         cloud.aws("sqs").delete_queue(QueueUrl=queue)
 
     again = cloud.fleet(*request)
