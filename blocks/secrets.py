@@ -24,11 +24,11 @@ class WorkerSecrets(Block):
     values: SecretDict = Field(description="Value by environment variable name, such as OPENAI_API_KEY.")
 
 
-def run_secrets(request: EvalRequest, block: str | None, place: ParameterPlace) -> RunSecrets:
+def run_secrets(request: EvalRequest, block: str | None, place: ParameterPlace | None) -> RunSecrets:
     """What a request's instances are given: its secrets, from the block, else from this process's environment, and the values
     of its settings.
 
-    SecretsRefused: all that is wrong with them, such as what would not fit at `place`.
+    SecretsRefused: all that is wrong with them, such as what would not fit at `place` (None: they travel in no parameter).
     """
     kept: dict[str, str] = {}
     if block:

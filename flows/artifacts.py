@@ -1,9 +1,9 @@
-"""What a person sees of a run in the Prefect UI: a progress bar, the workers' table, the report. Updated in place."""
+"""What a person sees of a run in the Prefect UI: a progress bar, a table of what is at work, the report. Updated in place."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from prefect.artifacts import create_markdown_artifact, create_progress_artifact, create_table_artifact
@@ -11,6 +11,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 
 from fleet.evals.cost import Estimate
+from fleet.evals.listener import Seen
 from fleet.evals.progress import Progress, WorkerRow
 from fleet.evals.report import RunReport
 from fleet.pool.runs import PROGRESS_KEY
@@ -20,29 +21,36 @@ LINKS = 24
 
 
 class LiveArtifacts:
-    """The artifacts of one run while it is watched; made with the first progress, updated with each that differs."""
+    """The artifacts of one run while it is watched; made with the first progress, updated with each that differs.
 
-    def __init__(self) -> None:
+    `table`: key of the table.
+    """
+
+    def __init__(self, table: str = "fleet-workers") -> None:
+        self._key = table
         self._bar: UUID | None = None
         self._table: UUID | None = None
         self._shown: tuple[object, ...] = ()
 
     def show(self, progress: Progress) -> None:
-        """Bring bar and table up to date."""
+        """Bring bar and table up to date: a row for each instance."""
         rows = [cells(row) for row in progress.workers]
-        percent = round(100 * progress.fraction, 1)
+        self.bring_up_to_date(progress, rows, about=links(progress.workers))
+
+    def bring_up_to_date(self, progress: Seen, rows: Sequence[Mapping[str, object]], *, about: str) -> None:
+        """The bar by `progress`, the table by `rows`, with `about` (Markdown) above it."""
+        percent, line = round(100 * progress.fraction, 1), progress.line()
+        table = [dict(row) for row in rows]
         if self._bar is None or self._table is None:
-            self._bar = _made(create_progress_artifact(percent, key=PROGRESS_KEY, description=progress.line()))
-            self._table = _made(create_table_artifact(rows, key="fleet-workers", description=links(progress.workers)))
+            self._bar = _made(create_progress_artifact(percent, key=PROGRESS_KEY, description=line))
+            self._table = _made(create_table_artifact(table, key=self._key, description=about))
             return
-        new = (percent, progress.line(), rows)
+        new = (percent, line, table)
         if new == self._shown:
             return
         with get_client(sync_client=True) as client:
-            client.update_artifact(self._bar, ArtifactUpdate(data=percent, description=progress.line()))
-            client.update_artifact(
-                self._table, ArtifactUpdate(data=json.dumps(rows), description=links(progress.workers))
-            )
+            client.update_artifact(self._bar, ArtifactUpdate(data=percent, description=line))
+            client.update_artifact(self._table, ArtifactUpdate(data=json.dumps(table), description=about))
         self._shown = new
 
 
@@ -51,16 +59,16 @@ def show_estimate(estimate: Estimate) -> None:
     create_markdown_artifact(estimate.markdown(), key="cost-estimate", description=estimate.line())
 
 
-def show_report(report: RunReport, workers: Sequence[WorkerRow]) -> None:
-    """What the run came to, with its instances, and its metrics as a table."""
-    create_markdown_artifact(f"{report.markdown()}\n{instances(workers)}", key="eval-report", description=report.line())
+def show_report(report: RunReport, below: str) -> None:
+    """What the run came to, with more Markdown `below`, such as its instances, and its metrics as a table."""
+    create_markdown_artifact(f"{report.markdown()}\n{below}", key="eval-report", description=report.line())
     metrics = [
         {"task": one.task, "model": one.model, "scorer": metric.scorer, "metric": metric.name, "value": metric.value}
         for one in report.evals
         for metric in one.metrics
     ]
     if metrics:
-        create_table_artifact(metrics, key="eval-metrics", description="Metrics of the merged logs")
+        create_table_artifact(metrics, key="eval-metrics", description="Metrics of the logs")
 
 
 def cells(row: WorkerRow) -> dict[str, object]:

@@ -42,7 +42,7 @@ from fleet.evals.secrets import RunSecrets
 from fleet.evals.setup_script import read_setup_script
 from fleet.evals.steps import Finished, Limits, Stop, TopUp, ends_soon
 from fleet.pool import runs as workers_of
-from flows.artifacts import show_estimate, show_report
+from flows.artifacts import instances, show_estimate, show_report
 from flows.check_ami import check_ami
 from flows.collect_results import collect_results, having
 from flows.launch_fleet import batches, launch_fleet
@@ -140,7 +140,7 @@ def whole_run(request: EvalRequest, config: Ec2Config, account: str, worker_secr
         except CancelledByPerson as cancelled:
             return cast("State[RunReport]", Cancelled(message=str(cancelled)))
     report = run.report(evals)
-    show_report(report, run.last.workers if run.last else ())
+    show_report(report, instances(run.last.workers if run.last else ()))
     return ended(report)
 
 

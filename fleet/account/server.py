@@ -30,7 +30,7 @@ EC2_POOL = "ec2"
 CONTROLLERS_POOL = "controllers"
 POOLS: Mapping[str, str] = {EC2_POOL: EC2Worker.type, CONTROLLERS_POOL: ProcessWorker.type}
 
-BLOCK_ROOMS = ("blocks.account", "blocks.secrets", "blocks.scheduled_eval")
+BLOCK_ROOMS = ("blocks.account", "blocks.secrets", "blocks.scheduled_eval", "blocks.hawk")
 """The modules whose block types a person finds in the UI."""
 
 ACCOUNT_BLOCK = ("fleet-account", "default")

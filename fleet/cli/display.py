@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from fleet.evals.cost import Estimate
-    from fleet.evals.progress import Progress
+    from fleet.evals.listener import Seen
 
 PLAIN_EVERY_S = 5.0
 """Seconds between two progress lines where nobody redraws the screen."""
@@ -56,7 +56,7 @@ class Display(AbstractContextManager["Display"]):
         """Something a person should know."""
         self._say(f"warning: {line}")
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: Seen) -> None:
         """A line when something has changed, at most one in some seconds."""
         line, now = progress.line(), self._clock()
         last, when = self._shown
@@ -93,7 +93,7 @@ class LiveDisplay(Display):
         self._console = Console(file=self._stream)
         self._live = Live(console=self._console, refresh_per_second=8, transient=True)
         self._stage, self._since = "", self._began
-        self._progress: Progress | None = None
+        self._progress: Seen | None = None
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -110,7 +110,7 @@ class LiveDisplay(Display):
         """Something a person should know: stays above the bar."""
         self._put(("warning:", "yellow"), f" {printable(line)}")
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: Seen) -> None:
         """Redraw."""
         self._progress = progress
         self._live.update(self._view())
@@ -165,6 +165,8 @@ class LiveDisplay(Display):
             ProgressBar(total=1.0, completed=self._progress.fraction, width=40),
             Text(f"{100 * self._progress.fraction:3.0f}%  {self._progress.line()}"),
         )
+        if not self._progress.workers:
+            return Group(spinner, bar)
         table = Table(box=None, pad_edge=False, header_style="dim")
         for title in ("instance", "state", "jobs", "samples", "errors", "busy", "minutes", ""):
             table.add_column(title, no_wrap=True)

@@ -5,11 +5,27 @@ The flow runs in the command's own process or far from any person. It tells whoe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Protocol
 
 from fleet.evals.cost import Estimate
-from fleet.evals.progress import Progress
+from fleet.evals.progress import WorkerRow
+
+
+class Seen(Protocol):
+    """How far a run is, wherever it runs: of a fleet, `fleet.evals.progress.Progress`."""
+
+    @property
+    def fraction(self) -> float:
+        """What is finished over what is planned, 0 to 1."""
+
+    @property
+    def workers(self) -> Sequence[WorkerRow]:
+        """Its instances; none where another's machines run it."""
+
+    def line(self) -> str:
+        """All of it in one line."""
 
 
 class Listener(Protocol):
@@ -18,7 +34,7 @@ class Listener(Protocol):
     def stage(self, name: str) -> None:
         """A new step of the run begins."""
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: Seen) -> None:
         """The run got further."""
 
     def warn(self, line: str) -> None:
@@ -34,7 +50,7 @@ class Nobody:
     def stage(self, name: str) -> None:
         """Nobody hears it."""
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: Seen) -> None:
         """Nobody sees it."""
 
     def warn(self, line: str) -> None:

@@ -48,7 +48,8 @@ class RunReport(Wire):
     why: str = ""
     """Of an estimate, the figures: its line, and below it a table for a terminal."""
     evals: list[EvalReport] = []
-    instances: int = 0
+    instances: int | None = 0
+    """Instances that there were; None: it ran on none of ours, and what it cost is another's bill."""
     seconds: float = 0.0
     cost: float | None = None
     """Dollars of the instances; None: unknown."""
@@ -95,15 +96,24 @@ class RunReport(Wire):
                 lines += ["| scorer | metric | value |", "|---|---|---|"]
                 lines += [f"| {metric.scorer} | {metric.name} | {_shown(metric.value)} |" for metric in one.metrics]
                 lines.append("")
-            lines += [f"Log: `{one.log}`", ""]
-            if one.stored != one.log:
-                lines += [f"In the bucket: `{one.stored}`", ""]
-            lines += ["```", f"inspect view --log-dir {one.log.rpartition('/')[0]}", "```", ""]
-        price = "unknown" if self.cost is None else f"${self.cost:.2f}"
-        lines += [f"{self.instances} instances, {self.seconds / 60:.1f} minutes, cost of the instances {price}.", ""]
+            lines += _where(one)
+        minutes = f"{self.seconds / 60:.1f} minutes"
+        if self.instances is None:
+            lines += [f"{minutes}.", ""]
+        else:
+            price = "unknown" if self.cost is None else f"${self.cost:.2f}"
+            lines += [f"{self.instances} instances, {minutes}, cost of the instances {price}.", ""]
         if self.left:
             lines += ["### Left behind", "", *[f"- {what}" for what in self.left], ""]
         return "\n".join(lines)
+
+
+def _where(one: EvalReport) -> list[str]:
+    """Where the log is, and the command that shows it."""
+    lines = [f"Log: `{one.log}`", ""] if one.log else []
+    if one.stored not in ("", one.log):
+        lines += [f"In the bucket: `{one.stored}`", ""]
+    return [*lines, "```", f"inspect view --log-dir {one.log.rpartition('/')[0]}", "```", ""] if one.log else lines
 
 
 def outcome_of(evals: list[EvalReport]) -> Literal["success", "incomplete", "error"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 
 import pytest
@@ -62,14 +63,23 @@ def test_a_stage_moves_up_when_the_next_begins_and_at_the_end() -> None:
     assert lines == ["0.0s  Planning", "warning: a [red] herring", "1.0s  Running [2 of 3]"]
 
 
-def test_the_live_view_draws_every_instance() -> None:
+def drawn(seen: Progress) -> str:
     from rich.console import Console
 
-    stream = io.StringIO()
-    display = LiveDisplay(stream)
-    display.progress(progress(4))
+    display = LiveDisplay(io.StringIO())
+    display.progress(seen)
     console = Console(file=io.StringIO(), width=120, record=True)
     console.print(display._view())
-    text = console.export_text()
+    return console.export_text()
+
+
+def test_the_live_view_draws_every_instance() -> None:
+    text = drawn(progress(4))
     assert "4/10 samples" in text
     assert "i-1" in text
+
+
+def test_a_run_without_instances_has_no_table_of_them() -> None:
+    text = drawn(dataclasses.replace(progress(4), workers=()))
+    assert "4/10 samples" in text
+    assert "minutes" not in text

@@ -62,6 +62,21 @@ def test_the_page_has_the_command_that_shows_the_log() -> None:
     assert page.count(LOG) == 1
 
 
+def test_the_page_of_a_run_on_others_machines_says_nothing_of_instances() -> None:
+    report = RunReport(run="r", outcome="success", evals=[an_eval(stored="")], instances=None, seconds=90, cost=None)
+    page = report.markdown()
+    assert "1.5 minutes." in page
+    assert "instance" not in page
+    assert "bucket:" not in page
+
+
+def test_the_page_of_an_eval_without_a_log_names_none() -> None:
+    page = a_report(an_eval(log="", stored="s3://bucket/results")).markdown()
+    assert "Log:" not in page
+    assert "inspect view" not in page
+    assert "In the bucket: `s3://bucket/results`" in page
+
+
 def test_a_delivered_log_is_named_beside_its_copy_in_the_bucket() -> None:
     page = a_report(an_eval(log="/home/me/logs/log.eval")).markdown()
     assert "`/home/me/logs/log.eval`" in page

@@ -1,0 +1,85 @@
+"""Where a team's Hawk is: the address of its API, and the token of whoever runs evals there."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal, cast
+from urllib.parse import urlsplit
+
+from prefect.blocks.core import Block
+from pydantic import Field, SecretStr, ValidationError, field_validator
+
+from fleet.errors import RequestRefused
+from fleet.wire import explain
+
+Place = Literal["fleet", "hawk"]
+"""Where a flow runs evals: on a fleet of its own, or on a Hawk deployment."""
+ADDRESS_NAME = "HAWK_API_URL"
+"""Environment variable that Hawk's own command reads the address from, too."""
+DEFAULT = "default"
+"""Name of the block that a run takes unless it says otherwise."""
+
+
+class HawkUnknown(RequestRefused):
+    """Nobody says where Hawk is."""
+
+    block: str
+    why: str
+
+    def message(self) -> str:
+        """One line, with the ways to say it."""
+        ways = f"make the block hawk-deployment/{self.block} in the UI"
+        if self.block == DEFAULT:
+            ways += f", or set {ADDRESS_NAME}"
+        return f"the Hawk deployment {self.block!r} can't be used: {self.why}; {ways}"
+
+
+class HawkDeployment(Block):
+    """A Hawk deployment that evals are sent to."""
+
+    _block_type_name = "Hawk Deployment"
+    _block_type_slug = "hawk-deployment"
+    _description = "Where a Hawk deployment is, to which evals are sent instead of a fleet, and who asks there."
+
+    address: str = Field(min_length=1, description="Address of Hawk's API, such as https://api.hawk.example.org.")
+    token: SecretStr | None = Field(
+        default=None,
+        description=(
+            "Access token. Tokens of a login last for hours: better left empty. Then HAWK_ACCESS_TOKEN counts where the run is "
+            "controlled, or else what `hawk auth access-token` says there."
+        ),
+    )
+    viewer: str = Field(
+        default="", description="Address of Hawk's log viewer, for links; empty: what Hawk itself says."
+    )
+
+    @field_validator("address", "viewer")
+    @classmethod
+    def _an_address(cls, value: str) -> str:
+        if not value:
+            return value
+        parts = urlsplit(value)
+        if parts.scheme not in ("https", "http") or not parts.hostname:
+            raise ValueError("write it with https:// and the host")
+        if parts.username or parts.password:
+            raise ValueError("a name or password in it would be shown to everybody; tokens have a field of their own")
+        return value.rstrip("/")
+
+
+def hawk_deployment(name: str) -> HawkDeployment:
+    """The deployment of this name: its block, or for the default one HAWK_API_URL where there is no block. HawkUnknown.
+
+    A name that a person gave never leads to another deployment than theirs.
+    """
+    try:
+        return cast("HawkDeployment", HawkDeployment.load(name))
+    except ValidationError as error:
+        raise HawkUnknown(block=name, why=explain(error)) from error
+    except ValueError as error:  # what Prefect raises for a block that isn't there
+        address = os.environ.get(ADDRESS_NAME, "")
+        if name != DEFAULT or not address:
+            raise HawkUnknown(block=name, why="there is no such block") from error
+    try:
+        return HawkDeployment(address=address)
+    except ValidationError as error:
+        raise HawkUnknown(block=name, why=f"{ADDRESS_NAME}: {explain(error)}") from error
