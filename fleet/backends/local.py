@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from bootstrap.plain import PlainLog, run_plain
 from bootstrap.run_plan import job_environment
 from bootstrap.setting_values import values_in_place
 from fleet.backends import Backend
 from fleet.cache import cache_folder
-from fleet.evals.delivery import check_log_dir, fetch
-from fleet.evals.eval_file import HEADER, EvalFile
+from fleet.evals.delivery import check_log_dir
 from fleet.evals.listener import Listener
+from fleet.evals.log_report import log_report, read_header
 from fleet.evals.rates import rates_file
-from fleet.evals.report import EvalReport, RunReport, metrics_of, outcome_of
+from fleet.evals.report import EvalReport, RunReport, outcome_of
 from fleet.evals.request import EvalRequest
 from fleet.evals.secrets import chosen
 from fleet.evals.setting_values import setting_values
@@ -56,33 +54,5 @@ class LocalBackend(Backend):
 
 
 def _report(log: PlainLog) -> EvalReport:
-    header = _header(log.log) if log.log else {}
-    results = header.get("results") or {}
-    evaluated = header.get("eval", {})
-    planned = len(evaluated.get("dataset", {}).get("sample_ids") or []) * (
-        evaluated.get("config", {}).get("epochs") or 1
-    )
-    done = results.get("total_samples", 0)
-    return EvalReport(
-        eval_id=evaluated.get("eval_id", ""),
-        task=log.task,
-        model=log.model,
-        status="success" if log.status == "success" else "error",
-        log=log.log,
-        stored="",
-        samples=planned,
-        samples_done=done,
-        errors=done - results.get("completed_samples", done),
-        missing=max(0, planned - done),
-        why=log.error or ("" if log.status == "success" else log.status),
-        metrics=metrics_of(results),
-    )
-
-
-def _header(log: str) -> dict[str, Any]:
-    if "://" not in log:
-        with EvalFile(Path(log)) as file:
-            header: dict[str, Any] = json.loads(file.read(HEADER))
-            return header
-    with tempfile.TemporaryDirectory(prefix="inspect-fleet-log-") as scratch:
-        return _header(str(fetch(log, Path(scratch))))
+    header = read_header(log.log) if log.log else {}
+    return log_report(header, task=log.task, model=log.model, status=log.status, log=log.log, error=log.error)
