@@ -36,7 +36,10 @@ def serve(sock: socket.socket) -> int:
     """Be a runner on this socket."""
     from inspect_ai.util import display_type
 
+    from .inside import draw_nothing
+
     display_type()  # settles it by the environment ("none"), or `eval_async` would print progress
+    draw_nothing()
     with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(_serve(sock))
     return 0
