@@ -122,11 +122,20 @@ class HawkServer:
         self.runner_log: list[str] = []
         self.address = ""
         self._faults: list[tuple[str, Fault]] = []
+        self._lost: list[str] = []
         self._lock = threading.Lock()
 
     def fail(self, call: str, fault: Fault, times: int = 1) -> None:
         """Answer the next calls so that have `call` in their method and path, as in `POST /eval_sets`."""
         self._faults += [(call, fault)] * times
+
+    def forgive(self) -> None:
+        """Answer as it should again."""
+        self._faults.clear()
+
+    def lose(self, call: str) -> None:
+        """Do as the next such call asks, and hang up without an answer."""
+        self._lost.append(call)
 
     def has(self, eval_set: str, states: Sequence[State | str], logs: Mapping[str, bytes] | None = None) -> None:
         """It knows this eval set from before."""
@@ -146,7 +155,12 @@ class HawkServer:
                 if name in call:
                     del self._faults[index]
                     return fault
-            return self._answer(call, parts.path, parse_qs(parts.query), headers, json.loads(body) if body else None)
+            query, sent = parse_qs(parts.query), json.loads(body) if body else None
+            answer = self._answer(call, parts.path, query, headers, sent)
+            for name in [name for name in self._lost if name in call]:
+                self._lost.remove(name)
+                return HANG_UP
+            return answer
 
     def _answer(
         self, call: str, path: str, query: Mapping[str, list[str]], headers: Mapping[str, str], sent: Any
@@ -264,6 +278,7 @@ def eval_log(
     *,
     task_id: str = "",
     args: Mapping[str, Any] | None = None,
+    told: bool = True,
     status: str = "success",
     created: str = "2026-01-01T10:00:00+00:00",
     samples: int = 2,
@@ -272,14 +287,17 @@ def eval_log(
     error: str = "",
     accuracy: float = 1.0,
 ) -> bytes:
-    """A log as Inspect lays one out, as far as a report reads it. `started` is one whose runner ended in the middle."""
+    """A log as Inspect lays one out, as far as a report reads it. `started` is one whose runner ended in the middle.
+
+    `told`: which arguments were given, as newer releases of Inspect say.
+    """
     spec = {
         "eval_id": f"eval-{task_id or task}",
         "task_id": task_id or f"{task}-{model}",
         "task": task,
         "task_registry_name": task,
         "task_args": {"shots": 0, **(args or {})},
-        "task_args_passed": dict(args or {}),
+        "task_args_passed": dict(args or {}) if told else None,
         "created": created,
         "model": model,
         "dataset": {"sample_ids": list(range(1, samples + 1))},
