@@ -34,6 +34,7 @@ from fleet.evals.secrets import RunSecrets
 from fleet.evals.settings import VALUES_ENDING
 from fleet.evals.site import Site
 from flows.names import collect_name
+from flows.passing import AGAIN
 
 at_hand: ContextVar[RunSecrets | None] = ContextVar("at_hand", default=None)
 """The secrets of the run that collects: code of the request is imported here too, and may want what it had where jobs ran.
@@ -106,7 +107,7 @@ def unmerged(manifest: EvalManifest, site: Site, why: str) -> EvalReport:
     )
 
 
-@task(name="merge", cache_policy=NO_CACHE)
+@task(name="merge", cache_policy=NO_CACHE, **AGAIN)
 def merge_eval(site: Site, eval_id: EvalId, log_dir: str | None) -> EvalReport:
     """The merged log of one eval."""
     manifest = known.get().get(eval_id) or EvalManifest.read(site.objects.get(site.layout.manifest(eval_id)))

@@ -12,7 +12,9 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
+import httpx
 from prefect import get_run_logger, runtime
+from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_API_REQUEST_TIMEOUT, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from blocks.ec2_config import Ec2Config
@@ -290,6 +292,16 @@ class Run:
             self.watch.hear()
             self.last = self.watch.take_stock()
             self.artifacts.show(self.last)
+
+
+def asked_to_end() -> bool:
+    """Whether a person has asked for the end of this run. Asked once: False where Prefect doesn't answer."""
+    run = runtime.flow_run.id
+    try:
+        with temporary_settings(QUICK):
+            return bool(run) and workers_of.is_being_cancelled(str(run))
+    except (httpx.HTTPError, ObjectNotFound):
+        return False
 
 
 def stage(name: str) -> None:

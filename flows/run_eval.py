@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections import deque
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
-import httpx
 from prefect import flow, get_run_logger, runtime, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
-from prefect.exceptions import ObjectNotFound
 from prefect.flow_runs import pause_flow_run
 from prefect.input import RunInput
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
@@ -28,11 +27,19 @@ from fleet.aws.images import WorkerImage
 from fleet.aws.prices import hourly_prices
 from fleet.evals.cost import Estimate, check_limit, estimate, fleet_slots
 from fleet.evals.delivery import check_log_dir
-from fleet.evals.documents import WorkerOrder
+from fleet.evals.documents import EvalId, JobId, WorkerOrder
 from fleet.evals.last import note_as_last, why_new
 from fleet.evals.listener import listener
 from fleet.evals.lock import EvalLock, LockProcess
-from fleet.evals.preparation import FailureRecords, create_queues, send_jobs, settle_manifest, standing, tags_of
+from fleet.evals.preparation import (
+    FailureRecords,
+    create_queues,
+    owed_jobs,
+    send_jobs,
+    settle_manifest,
+    standing,
+    tags_of,
+)
 from fleet.evals.progress import RunTally
 from fleet.evals.registry import has_login
 from fleet.evals.report import RunReport
@@ -48,6 +55,7 @@ from flows.collect_results import collect_results, having
 from flows.launch_fleet import batches, launch_fleet
 from flows.names import own_name, run_name
 from flows.preflight import check_permissions
+from flows.passing import AGAIN
 from flows.provisioning import Provisioning
 from flows.run import QUICK, Run, stage
 from flows.watch import CancelledByPerson, Watch, patiently, watching
@@ -127,7 +135,8 @@ def whole_run(request: EvalRequest, config: Ec2Config, account: str, worker_secr
             return cast("State[RunReport]", Cancelled(message="cancelled by a person; nothing was created"))
         try:
             with run:
-                order, watch = prepare(run)
+                order, watch, owed = prepare(run)
+                send_owed(run, owed)
                 run.owed = batches(order.fleet_size if watch.tally.open_jobs else 0)
                 launch_owed(run, order, image)
                 follow(run, order, image, watch)
@@ -163,16 +172,6 @@ def as_asked(state: State[RunReport]) -> State[RunReport]:
     )
 
 
-def asked_to_end() -> bool:
-    """Whether a person has asked for the end of this run. Asked once: False where Prefect doesn't answer."""
-    run = runtime.flow_run.id
-    try:
-        with temporary_settings(QUICK):
-            return bool(run) and workers_of.is_being_cancelled(str(run))
-    except (httpx.HTTPError, ObjectNotFound):
-        return False
-
-
 def one_heartbeat() -> AbstractContextManager[object]:
     """The subflows live and die in this flow's process, under its heartbeat: their own would cost a second at each one's end."""
     return temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None})
@@ -204,7 +203,7 @@ def make_plan(request: EvalRequest, config: Ec2Config, folder: Path, secrets: Ru
     return plan
 
 
-@task(name="estimate", task_run_name="estimate", cache_policy=NO_CACHE)
+@task(name="estimate", task_run_name="estimate", cache_policy=NO_CACHE, **AGAIN)
 def make_estimate(run: Run) -> Estimate:
     """What is still to run, on how many instances, at what price."""
     config = run.config
@@ -246,9 +245,12 @@ def approved(offer: Estimate, config: Ec2Config) -> bool:
     return answer
 
 
-@task(name="prepare", task_run_name="prepare", cache_policy=NO_CACHE)
-def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
-    """Put everything that instances will look for: artifacts, manifests, queues, messages. LockHeld: another run works on it."""
+@task(name="prepare", task_run_name="prepare", cache_policy=NO_CACHE, **AGAIN)
+def prepare(run: Run) -> tuple[WorkerOrder, Watch, deque[tuple[EvalId, JobId]]]:
+    """Put everything that instances will look for: artifacts, manifests, queues; the jobs that are to be sent.
+
+    LockHeld: another run works on it.
+    """
     listener.get().stage("Preparing")
     site, created = run.site, run.created
     since, me = datetime.now(UTC).isoformat(timespec="seconds"), LockProcess.current()
@@ -256,7 +258,7 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
         run.locks.take(
             (
                 EvalLock(site.objects, site.layout, eval_id, run=run.id, owner=run.owner, since=since, process=me)
-                for eval_id in run.eval_ids
+                for eval_id in run.eval_ids[len(run.locks.locks) :]
             ),
             workers_of.end_of,
         )
@@ -275,11 +277,12 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
         run.key,
         tags=tags_of(run.id, run.eval_ids, run.owner),
         lease_seconds=run.config.lease_seconds,
-        made=created.queues.append,
+        made=created.queue,
     )
     created.intake = queues.work
-    sent = send_jobs(site, queues.work, tally.evals.values(), run.expected)
-    get_run_logger().info("%d jobs to run, %d done before", sent, sum(len(one.done) for one in tally.evals.values()))
+    owed = owed_jobs(tally.evals.values(), run.expected)
+    jobs = len(owed)
+    get_run_logger().info("%d jobs to run, %d done before", jobs, sum(len(one.done) for one in tally.evals.values()))
     setup, rates = (site.objects.put_artifact(site.layout, it) if it else None for it in (run.setup, run.plan.rates))
     order = run.order(
         queues,
@@ -287,7 +290,7 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
         rates=rates,
         needs_docker=any(manifest.needs_docker for manifest in manifests),
         first_slots=run.settled,
-        fleet_size=min(run.workers, sent),
+        fleet_size=min(run.workers, jobs),
     )
     run.watch = Watch(
         site=site,
@@ -303,7 +306,13 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch]:
             stall_hours=run.config.stall_hours, max_cost=run.config.max_cost, deadline_hours=run.config.deadline_hours
         ),
     )
-    return order, run.watch
+    return order, run.watch, owed
+
+
+@task(name="send-jobs", task_run_name="send-jobs", cache_policy=NO_CACHE, **AGAIN)
+def send_owed(run: Run, owed: deque[tuple[EvalId, JobId]]) -> None:
+    """A message for each job."""
+    send_jobs(run.site, run.created.intake, owed)
 
 
 def launch_owed(run: Run, order: WorkerOrder, image: WorkerImage) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fleet.aws.advice import OVER_QUOTA, advice
-from fleet.aws.failures import DENIED, NO_ANSWER, NOT_VALIDATED, THROTTLED
+from fleet.aws.failures import DENIED, NO_ANSWER, NOT_VALIDATED, SERVER_TROUBLE, THROTTLED
 from fleet.errors import FleetError
 
 Market = Literal["on-demand", "spot"]
@@ -57,20 +57,6 @@ FLEET_UNFIT = (
 
 NOT_TRIED = frozenset({"UnfulfillableCapacity"})
 """What a fleet says of places that it left out: it tries a few, and names the others with this."""
-
-SERVER_TROUBLE = frozenset(
-    {
-        "InternalError",
-        "InternalFailure",
-        "InternalServerError",
-        "ServiceUnavailable",
-        "Unavailable",
-        "500",
-        "502",
-        "503",
-    }
-)
-"""EC2's own fault. An answer without a readable body has its HTTP status as its code."""
 
 NOT_SEEN_YET = frozenset(
     {

@@ -107,6 +107,25 @@ NO_ANSWER = frozenset(
 )
 """botocore's errors, by class name, for an answer that didn't come, or not whole."""
 
+SERVER_TROUBLE = frozenset(
+    {
+        "InternalError",
+        "InternalFailure",
+        "InternalServerError",
+        "RequestTimeout",
+        "RequestTimeoutException",
+        "ServiceUnavailable",
+        "Unavailable",
+        "500",
+        "502",
+        "503",
+    }
+)
+"""AWS's own fault, which doesn't say whether it did as asked. An answer without a readable body has its HTTP status as its code."""
+
+PASSING = THROTTLED | NO_ANSWER | SERVER_TROUBLE
+"""What time mends."""
+
 
 RENEWAL = (
     "(`aws sso login`, or the AWS_* variables); a wrong clock, or a region that isn't switched on, spoils good ones too"

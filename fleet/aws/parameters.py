@@ -16,9 +16,9 @@ from fleet.aws.batches import in_one, refused_of
 from fleet.aws.failures import (
     BAD_CREDENTIALS,
     DENIED,
+    PASSING,
     THROTTLED,
     AwsRefused,
-    Unreachable,
     botocore_errors,
     calling,
     code_of,
@@ -37,8 +37,6 @@ NOT_READY = frozenset({"AccessDenied", "AccessDeniedException", "ParameterNotFou
 """A parameter that isn't written yet, or whose tag hasn't reached the policy: under a condition on tags, absent is denied too."""
 QUOTABLE = THROTTLED | DENIED | BAD_CREDENTIALS | {"InvalidKeyId", "ParameterAlreadyExists", "ParameterLimitExceeded"}
 """Codes whose text can't repeat the value. A ValidationException's does."""
-PASSING = THROTTLED | {"InternalServerError", "InternalFailure", "ServiceUnavailable"}
-"""Codes of a write that time mends: asked too often, and SSM's own troubles, which don't say whether the write was done."""
 
 INSTANCE_TAG = "InstanceArn"
 """Tag of an instance's parameter: the one instance whose role may read it."""
@@ -125,7 +123,7 @@ class Parameters:
             if refusal is None:
                 self._pace.taken()
                 return True
-            if refusal.code in PASSING or isinstance(refusal, Unreachable):
+            if refusal.code in PASSING:
                 self._pace.refused()
             elif refusal.code != "ParameterAlreadyExists":
                 raise refusal

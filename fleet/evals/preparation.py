@@ -6,10 +6,13 @@ Made in this order, so that whatever is killed in between leaves nothing a worke
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from fleet.aws.objects import ObjectAbsent, StoredObject
+from fleet.aws.queues import BATCH
 from fleet.aws.tags import value_of
 from fleet.evals.dead_letters import MOST_TAKEN
 from fleet.evals.documents import EvalId, EvalManifest, JobFailure, JobId, JobMessage
@@ -157,8 +160,15 @@ def create_queues(
     return RunQueues(work=create("work", lease_seconds, dead), events=create("events", 30), dead=dead)
 
 
-def send_jobs(site: Site, queue: str, tallies: Iterable[EvalTally], expected: Expected) -> int:
-    """A message for each open job, in the order that their expected durations ask for; answers how many."""
-    order = sending_order({tally.eval_id: tally.open_jobs for tally in tallies}, expected)
-    site.queues.send(queue, [JobMessage(eval_id=eval_id, job=job).write() for eval_id, job in order])
-    return len(order)
+def owed_jobs(tallies: Iterable[EvalTally], expected: Expected) -> deque[tuple[EvalId, JobId]]:
+    """The open jobs, in the order that their expected durations ask for."""
+    return deque(sending_order({tally.eval_id: tally.open_jobs for tally in tallies}, expected))
+
+
+def send_jobs(site: Site, queue: str, owed: deque[tuple[EvalId, JobId]]) -> None:
+    """A message for each job owed, which is struck off then: called again after an AwsRefused, it goes on with the others."""
+    while owed:
+        some = list(islice(owed, BATCH))
+        site.queues.send(queue, [JobMessage(eval_id=eval_id, job=job).write() for eval_id, job in some])
+        for _ in some:
+            owed.popleft()

@@ -78,6 +78,11 @@ class Created:
     """URLs of all its queues, as far as they exist."""
     locks: list[EvalLock] = field(default_factory=list)
 
+    def queue(self, url: str) -> None:
+        """A queue exists; said again where the step that makes them is done again."""
+        if url not in self.queues:
+            self.queues.append(url)
+
 
 @dataclass(slots=True)
 class CleanUp:

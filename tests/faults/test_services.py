@@ -14,6 +14,7 @@ import pytest
 from inspect_ai.log import read_eval_log
 
 from fleet.local import state
+from fleet.local.faults import FaultKit
 from fleet.local.process_ref import ProcessRef
 from fleet.local.state import Part
 from tests.cloud import ELEMENTS, CloudUnderTest, Finished, finish, until
@@ -123,6 +124,41 @@ def test_a_run_outlives_its_pool_worker_and_a_silent_prefect_server(
     stay_away(cloud, silenced, AWAY_S)
     expect_untouched(cloud, finish(command))
     assert part(cloud, "workers").restarts > before
+
+
+TRIES = 4
+"""One more than the SDK makes."""
+
+
+@pytest.mark.long
+@pytest.mark.fault("no-answer")
+def test_a_run_is_planned_prepared_and_collected_though_aws_refuses_each_step_for_a_while(
+    cloud: CloudUnderTest, tmp_path: Path
+) -> None:
+    """Fault: AWS is too busy, or has trouble of its own, at each step of the controller, once for longer than the SDK tries.
+    Each step is begun again; each job is sent once, each sample is there, nothing is left."""
+    kit = FaultKit(cloud.local.aws_endpoint)
+    busy = {"times": TRIES, "code": "SlowDown", "status": 503}
+    for operation, match in (
+        ("DescribeImages", ""),
+        ("ListObjectsV2", "jobs"),
+        ("PutObject", "lock.json"),
+        ("PutObject", "manifest.json"),
+        ("PutObject", "/merged/"),
+        ("CreateQueue", "-events"),
+        ("SendMessageBatch", "-work"),
+    ):
+        kit.fault(operation, match=match, **busy)
+    try:
+        done = cloud.fleet(*a_run(tmp_path, latency=0), seconds=280)
+        struck = kit.hits()
+    finally:
+        kit.clear()
+    assert struck == [TRIES] * 7
+    for step in ("look-at-image", "estimate", "prepare", "send-jobs", "merge"):
+        assert f"{step}: " in done.err
+    assert "It is tried again, for 5 minutes at most" in done.err
+    expect_untouched(cloud, done)
 
 
 @pytest.mark.exhaustive

@@ -57,6 +57,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> Heard:
     logger = logging.Logger("check")
     logger.addHandler(handler)
     monkeypatch.setattr(room, "get_run_logger", lambda: logger)
+    monkeypatch.setattr(room, "look", room.look.fn)
     return handler
 
 

@@ -12,6 +12,7 @@ from prefect.exceptions import ObjectNotFound
 from blocks.ec2_config import Ec2Config
 from fleet.evals.report import EvalReport, RunReport
 from fleet.pool import runs
+from flows import run
 from flows import run_eval as room
 from flows.run_eval import as_asked, ended
 
@@ -66,7 +67,7 @@ def prefect_says(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return bool(said["cancelled"])
 
     monkeypatch.setattr(runs, "is_being_cancelled", is_being_cancelled)
-    monkeypatch.setattr(room, "runtime", SimpleNamespace(flow_run=SimpleNamespace(id="r")))
+    monkeypatch.setattr(run, "runtime", SimpleNamespace(flow_run=SimpleNamespace(id="r")))
     return said
 
 
