@@ -118,7 +118,7 @@ def pack_listing(listing: Listing, folder: Path) -> SourceArchive:
         path=archive,
         sha256=sha256,
         untracked=listing.untracked,
-        installable=_installable(listing.root, listing.names),
+        installable=is_installable(listing.root, listing.names),
     )
 
 
@@ -214,7 +214,8 @@ def _write(root: Path, names: list[str], to: tempfile._TemporaryFileWrapper[byte
                 tar.addfile(entry, content)
 
 
-def _installable(root: Path, names: list[str]) -> bool:
+def is_installable(root: Path, names: Sequence[str]) -> bool:
+    """Whether what lies at `names` below `root` is a package. SourceUnreadable: its pyproject.toml can't be read."""
     if "setup.py" in names:
         return True
     if "pyproject.toml" not in names:
