@@ -54,10 +54,10 @@ from flows.check_ami import check_ami
 from flows.collect_results import collect_results, having
 from flows.launch_fleet import batches, launch_fleet
 from flows.names import own_name, run_name
-from flows.preflight import check_permissions
 from flows.passing import AGAIN
+from flows.preflight import check_permissions
 from flows.provisioning import Provisioning
-from flows.run import QUICK, Run, stage
+from flows.run import Run, asked_to_end, stage
 from flows.watch import CancelledByPerson, Watch, patiently, watching
 
 APPROVAL_S = 24 * 3600
