@@ -26,6 +26,11 @@ PATIENCE_S = 1800.0
 """How long the metrics of a whole eval may take: some draw thousands of samples of the scores, for minutes."""
 
 
+_ALLOCATOR = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "131072"}
+"""So that glibc gives a large piece of memory back when it is freed, and keeps none apart for each thread. As settings of the
+process: what the environment has of them counts more."""
+
+
 class RecomputeFailed(FleetError):
     """Inspect didn't compute the merged log's header in the job environment. The results themselves are kept."""
 
@@ -85,7 +90,7 @@ class Child:
             stdout=self._file,
             stderr=subprocess.STDOUT,
             cwd=environment.working_folder,
-            env=job_process.variables(environment, env),
+            env=job_process.variables(environment, {**_ALLOCATOR, **env}),
             bufsize=0,
         )
 

@@ -19,6 +19,7 @@ from inspect_ai.log import EvalError, EvalLog, EvalStats, read_eval_log, recompu
 from inspect_ai.model import ModelUsage
 
 from . import inside
+from .field_sets import slim_scores
 from .records import sorted_out
 
 
@@ -78,7 +79,8 @@ def complete(log: EvalLog, order: dict[str, Any], trouble: Exception | None = No
 
 def _measure(log: EvalLog, total_samples: int, trouble: Exception | None) -> None:
     try:
-        _recompute(log, trouble)
+        with slim_scores():
+            _recompute(log, trouble)
     except Exception as error:  # noqa: BLE001 (a user's metric may raise anything)
         log.results = log.reductions = None
         log.status = "error"

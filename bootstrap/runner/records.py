@@ -9,14 +9,20 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, BinaryIO, cast
 
 from inspect_ai.log import EvalError, EvalSample
 from inspect_ai.scorer import Score
 
+from .field_sets import slim
+
 _BLANK = EvalSample.model_construct(id=0, epoch=1, input="", target="")
 """What is copied for each sample: pydantic would look at the defaults of all thirty fields anew each time, for a millisecond."""
 _FAILED = EvalError(message="", traceback="", traceback_ansi="")
+
+_same = lru_cache(maxsize=1000)(str)
+"""A text that was seen of late, instead of an equal one: the samples of a log have names, groups and answers in common."""
 
 
 class Records:
@@ -33,7 +39,7 @@ class Records:
     def __iter__(self) -> Iterator[Any]:
         for start in self._starts:
             self._file.seek(start)
-            yield self._made(json.loads(self._file.readline()))
+            yield self._made(json.loads(self._file.readline(), object_pairs_hook=_sharing))
 
     def _made(self, record: dict[str, Any]) -> Any:
         return record
@@ -47,7 +53,9 @@ class LightSamples(Records):
         light = {
             "id": record["id"],
             "epoch": record["epoch"],
-            "scores": None if scores is None else {name: Score.model_validate(score) for name, score in scores.items()},
+            "scores": None
+            if scores is None
+            else {name: slim(Score.model_validate(score)) for name, score in scores.items()},
             "metadata": record["metadata"],
             "error": _FAILED if record["failed"] else None,
         }
@@ -56,6 +64,10 @@ class LightSamples(Records):
     def of_a_log(self) -> list[EvalSample]:
         """Themselves, by the type that a log has them as: it is gone through, and counted."""
         return cast("list[EvalSample]", self)
+
+
+def _sharing(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {_same(name): _same(value) if type(value) is str else value for name, value in members}
 
 
 def sorted_out(file: BinaryIO) -> tuple[LightSamples, Records, bool]:

@@ -43,3 +43,14 @@ def test_failed_samples_without_a_score_are_nothing_to_measure() -> None:
     assert sorted_out(written(sample([1, 0, ""], failed=True, scores={"match": {"value": 1}})))[2]
     (failed,) = sorted_out(written(sample([1, 0, ""], failed=True)))[0]
     assert failed.error is not None
+
+
+def test_equal_texts_of_samples_are_one() -> None:
+    """Of ten thousand samples, each name of a piece of metadata is kept once, and each answer that many gave."""
+    score = {"match": {"value": "right", "answer": "blue"}}
+    file = written(*(sample([1, number, ""], scores=score) for number in range(2)))
+    (one, other), _, _ = sorted_out(file)
+    assert one.scores is not None
+    assert other.scores is not None
+    assert one.scores["match"].answer is other.scores["match"].answer
+    assert next(iter(one.metadata)) is next(iter(other.metadata))
