@@ -6,6 +6,7 @@ by one at each look at the job's status. Whatever it is asked is on record.
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import threading
@@ -228,6 +229,11 @@ class HawkServer:
             return detail(422, [{"loc": ["body", "logs"], "msg": "List should have at most 1000 items"}])
         urls = [{"url": f"{self.address}/store/{name}?signature=hush", "filename": name} for name in names]
         return _json({"urls": urls})
+
+
+def a_token(**claims: object) -> str:
+    """A token that carries these claims, signed by nobody."""
+    return f"e30.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip('=')}.sig"
 
 
 @contextmanager

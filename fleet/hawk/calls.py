@@ -44,9 +44,14 @@ class HawkCalls(Protocol):
         """`GET /monitoring/jobs/{id}/eval-set-status`, without its envelope."""
 
     def create(
-        self, token: str, config: Mapping[str, Any] | None, eval_set: str | None, secrets: Mapping[str, str]
+        self,
+        token: str,
+        config: Mapping[str, Any] | None,
+        eval_set: str | None,
+        secrets: Mapping[str, str],
+        renewal: str | None,
     ) -> Any:
-        """`POST /eval_sets/`: a configuration launches, an id without one resumes."""
+        """`POST /eval_sets/`: a configuration launches, an id without one resumes. `renewal`: a refresh token for the runner."""
 
     def stop(self, token: str, eval_set: str) -> None:
         """`POST /eval_sets/{id}/stop`; samples under way become errors."""

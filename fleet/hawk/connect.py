@@ -31,7 +31,7 @@ from fleet.hawk.api import (
 )
 from fleet.hawk.calls import URLS_A_CALL, HawkCalls, NoAnswer, NotHawk, Refusal
 from fleet.hawk.plain import PlainCalls, tls
-from fleet.hawk.tokens import TokenSource
+from fleet.hawk.tokens import Tokens, expiry
 from fleet.wire import explain
 
 LONGEST = 1_000
@@ -63,7 +63,7 @@ class HawkAddressRefused(RequestRefused):
         )
 
 
-def connect(address: str, token: TokenSource) -> HawkApi:
+def connect(address: str, tokens: Tokens) -> HawkApi:
     """The deployment at `address`. Nothing is asked yet. HawkAddressRefused."""
     try:
         parts = urlsplit(address)
@@ -74,7 +74,7 @@ def connect(address: str, token: TokenSource) -> HawkApi:
     if not good:
         # Without a user's name and password, which an address may hold.
         raise HawkAddressRefused(address=f"…@{address.rpartition('@')[2]}" if "@" in address else address)
-    return Hawk(calls_for(address.rstrip("/")), token)
+    return Hawk(calls_for(address.rstrip("/")), tokens.access, tokens.renewal)
 
 
 def calls_for(address: str) -> HawkCalls:
@@ -89,9 +89,10 @@ def calls_for(address: str) -> HawkCalls:
 class Hawk:
     """`HawkApi` above a client's calls."""
 
-    def __init__(self, calls: HawkCalls, token: TokenSource) -> None:
+    def __init__(self, calls: HawkCalls, access: Callable[[], str], renewal: Callable[[], str] = str) -> None:
+        """`access` gives a token that is good now, `renewal` what a runner renews its own by, or nothing."""
         self._calls = calls
-        self._source = token
+        self._access, self._renewal = access, renewal
         self._token = ""
 
     @property
@@ -172,8 +173,20 @@ class Hawk:
     def _create(
         self, asked: str, config: Mapping[str, Any] | None, eval_set: str | None, secrets: Mapping[str, str]
     ) -> Submitted:
-        answer = self._ask(asked, lambda token: self._calls.create(token, config, eval_set, secrets), secrets)
-        return self._read(Submitted, answer, asked)
+        renewal = self._renewal()
+        hidden = {**secrets, "refresh token": renewal}
+        answer = self._ask(
+            asked, lambda token: self._calls.create(token, config, eval_set, secrets, renewal or None), hidden
+        )
+        submitted = self._read(Submitted, answer, asked)
+        until = None if renewal else expiry(self._token)
+        if until is None:
+            return submitted
+        ends = (
+            f"the runner asks models with this token, which ends at {until:%Y-%m-%d %H:%M} UTC, and can't renew it: calls after "
+            "that fail. Where runs are to last longer, leave the token out and `hawk login` instead"
+        )
+        return submitted.model_copy(update={"warnings": [*submitted.warnings, ends]})
 
     def _urls(self, names: Sequence[str]) -> list[tuple[str, str]]:
         asked = f"the addresses of {len(names)} logs"
@@ -210,7 +223,7 @@ class Hawk:
         """What the call gives, with a token that is asked for again where Hawk doesn't take the one we have."""
         for again in (False, True):
             if again or not self._token:
-                self._token = self._source()
+                self._token = self._access()
             try:
                 return call(self._token)
             except Refusal as refusal:

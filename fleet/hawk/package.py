@@ -35,12 +35,19 @@ class PackageCalls:
         return self._call(token, lambda client: client.get_eval_set_status(eval_set)).model_dump(mode="json")
 
     def create(
-        self, token: str, config: Mapping[str, Any] | None, eval_set: str | None, secrets: Mapping[str, str]
+        self,
+        token: str,
+        config: Mapping[str, Any] | None,
+        eval_set: str | None,
+        secrets: Mapping[str, str],
+        renewal: str | None,
     ) -> Any:
         """See `HawkCalls`."""
         return self._call(
             token,
-            lambda client: client.create_eval_set(config, eval_set_id=eval_set, secrets=dict(secrets)),
+            lambda client: client.create_eval_set(
+                config, eval_set_id=eval_set, secrets=dict(secrets), refresh_token=renewal
+            ),
             timeout=LAUNCH_S,
         )
 

@@ -44,10 +44,15 @@ class PlainCalls:
         return self._part("data", token, "GET", f"/monitoring/jobs/{_quoted(eval_set)}/eval-set-status")
 
     def create(
-        self, token: str, config: Mapping[str, Any] | None, eval_set: str | None, secrets: Mapping[str, str]
+        self,
+        token: str,
+        config: Mapping[str, Any] | None,
+        eval_set: str | None,
+        secrets: Mapping[str, str],
+        renewal: str | None,
     ) -> Any:
         """See `HawkCalls`."""
-        asked = {"eval_set_config": config, "eval_set_id": eval_set, "secrets": dict(secrets)}
+        asked = {"eval_set_config": config, "eval_set_id": eval_set, "secrets": dict(secrets), "refresh_token": renewal}
         return self._json(token, "POST", "/eval_sets/", json=asked, timeout=LAUNCH_S)
 
     def stop(self, token: str, eval_set: str) -> None:

@@ -21,7 +21,19 @@ from fleet.hawk.api import (
 )
 from fleet.hawk.calls import HawkCalls
 from fleet.hawk.connect import Hawk, HawkAddressRefused, calls_for, connect
-from tests.hawk_server import HANG_UP, TOKEN, Fault, HawkServer, Launch, State, detail, eval_log, problem
+from fleet.hawk.tokens import Tokens
+from tests.hawk_server import (
+    HANG_UP,
+    TOKEN,
+    Fault,
+    HawkServer,
+    Launch,
+    State,
+    a_token,
+    detail,
+    eval_log,
+    problem,
+)
 
 ID = "my-eval-0123456789"
 SECRET = "sk-very-secret-value"
@@ -111,8 +123,7 @@ def test_a_token_that_hawk_does_not_take_any_more_is_asked_for_again_once(
     server: HawkServer, client: Callable[[str], HawkCalls]
 ) -> None:
     server.has(ID, ["running"])
-    given = iter(["expired", TOKEN])
-    hawk = Hawk(client(server.address), lambda: next(given))
+    hawk = Hawk(client(server.address), iter(["expired", TOKEN]).__next__)
     for _ in range(2):
         status = hawk.job_status(ID)
         assert status is not None
@@ -136,6 +147,26 @@ def test_a_launch_pins_its_id_and_a_resume_sends_no_configuration(server: HawkSe
     assert (first["eval_set_config"], first["eval_set_id"]) == ({"tasks": [], "models": [], "eval_set_id": ID}, None)
     assert first["secrets"] == {"A_KEY": "value"}
     assert (second["eval_set_config"], second["eval_set_id"]) == (None, ID)
+
+
+def test_a_runner_gets_what_it_renews_its_token_by(server: HawkServer, client: Callable[[str], HawkCalls]) -> None:
+    token = a_token(exp=1_800_000_000)
+    server.tokens.add(token)
+    server.launches = [Launch()]
+    answer = Hawk(client(server.address), lambda: token, lambda: "by-this").submit(ID, {}, secrets={})
+    assert (server.posted[0]["refresh_token"], answer.warnings) == ("by-this", [])
+
+
+def test_a_runner_that_cannot_renew_its_token_is_warned_of(
+    server: HawkServer, client: Callable[[str], HawkCalls]
+) -> None:
+    token = a_token(exp=1_800_000_000)
+    server.tokens.add(token)
+    server.launches, server.warnings = [Launch()], ["Hawk's own"]
+    answer = Hawk(client(server.address), lambda: token).submit(ID, {}, secrets={})
+    assert server.posted[0]["refresh_token"] is None
+    assert answer.warnings[0] == "Hawk's own"
+    assert "which ends at 2027-01-15 08:00 UTC" in answer.warnings[1]
 
 
 def test_a_status_reads_what_hawk_says_of_it(server: HawkServer, hawk: Hawk) -> None:
@@ -227,13 +258,13 @@ def test_the_last_words_come_oldest_first(server: HawkServer, hawk: Hawk) -> Non
 )
 def test_what_is_no_address_is_refused_before_anything_is_asked(address: str) -> None:
     with pytest.raises(HawkAddressRefused, match="HAWK_API_URL") as raised:
-        connect(address, lambda: TOKEN)
+        connect(address, Tokens(address, TOKEN))
     assert "pw" not in str(raised.value).partition(" is no ")[0].partition("@")[0]
 
 
 def test_a_slash_at_the_end_of_the_address_does_not_matter(server: HawkServer) -> None:
     server.has(ID, ["running"])
-    assert connect(f"{server.address}/", lambda: TOKEN).job_status(ID) is not None
+    assert connect(f"{server.address}/", Tokens(server.address, TOKEN)).job_status(ID) is not None
 
 
 def test_hawk_s_own_client_serves_where_it_is_installed(server: HawkServer) -> None:
