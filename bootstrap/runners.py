@@ -16,7 +16,7 @@ import signal
 import socket
 import zipfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -129,7 +129,7 @@ class Runner:
         self._busy = True  # stays so when this is cancelled: the answer to come would be another job's
         asked: dict[str, Any] = {
             "what": {**_what(manifest), "instance": self._pool.instance},
-            "job": job.model_dump(mode="json"),
+            "job": asdict(job),
             "folder": str(await self._in_thread(self._pool.own, folder)),
             "rates": str(self._pool.rates) if self._pool.rates else None,
         }

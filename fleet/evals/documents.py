@@ -5,9 +5,10 @@ S3 holds the truth under `<prefix>/evals/<eval id>/` (`layout.py` names the keys
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue
 
 from fleet.evals.registry import RegistryAccess
 from fleet.evals.request import ModelSpec, SolverSpec, TaskSpec
@@ -22,17 +23,30 @@ LONGEST_LEASE = 3_600
 """Seconds. SQS hides a message for 12 hours in all, renewals included: a lease near that could never be renewed."""
 
 
-class SampleRef(Wire):
-    """One (sample, epoch) pair, and what the sample held when it was planned."""
+_STRICT = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRef:
+    """One (sample, epoch) pair, and what the sample held when it was planned.
+
+    As strict as a `Wire` within a manifest, and no model, as a job isn't: an eval may have a hundred thousand of both, and
+    models would take 0.9 KB more for each.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
     id: int | str
-    epoch: int = Field(ge=1)
+    epoch: Annotated[int, Field(ge=1)]
     digest: str
     """SHA-256 (first 16 hex digits) of the sample's content; checked where it runs."""
 
 
-class Job(Wire):
+@dataclass(frozen=True, slots=True)
+class Job:
     """A unit of work: one queue message, one result object."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
     job: JobId
     samples: list[SampleRef]

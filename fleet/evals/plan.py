@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -205,8 +205,7 @@ def changed(before: dict[str, str], now: dict[str, str]) -> list[str]:
 
 def _jobs(chunks: Iterable[list[SampleRef]]) -> list[Job]:
     return [
-        Job(job=_job_id(number, [ref.model_dump(mode="json") for ref in chunk]), samples=chunk)
-        for number, chunk in enumerate(chunks)
+        Job(job=_job_id(number, [asdict(ref) for ref in chunk]), samples=chunk) for number, chunk in enumerate(chunks)
     ]
 
 

@@ -149,6 +149,43 @@ def test_a_failure_that_an_earlier_release_recorded_is_read() -> None:
         JobFailure.read(old.replace('"version":1', '"version":3'))
 
 
+JOBS = '[{"job":"000000-5ab3c0de","samples":[{"id":1,"epoch":1,"digest":"aa"},{"id":"1","epoch":2,"digest":"bb"}],"whole":false}]'
+"""As the first release wrote them."""
+
+
+def a_manifest(jobs: str) -> str:
+    """The text of a manifest with these jobs."""
+    return (
+        '{"version":1,"eval_id":"e","task":{"name":"t","args":{},"sample_ids":[]},"model":{"name":"m/a","args":{},"base_url":null,"roles":{}},'
+        '"solver":null,"eval_config":{},"generate_config":{},"tags":[],"metadata":{},"environment":{"python":"3.11","lock":"",'
+        '"source":null,"installable":false,"settings":[]},"needs_docker":false,"sample_ids":[1,"1"],"epochs":2,"jobs":'
+        + jobs
+        + ',"log_name":"l.eval","identity":{}}'
+    )
+
+
+def test_a_manifests_jobs_are_read_and_written_as_released() -> None:
+    manifest = EvalManifest.read(a_manifest(JOBS))
+    (job,) = manifest.jobs
+    assert [(ref.id, ref.epoch, ref.digest) for ref in job.samples] == [(1, 1, "aa"), ("1", 2, "bb")]
+    assert manifest.write() == a_manifest(JOBS)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "why"),
+    [
+        ('"whole":false', '"whole":false,"whloe":true', "jobs.0.whloe: unexpected"),
+        ('"digest":"aa"', '"digest":"aa","seed":1', "jobs.0.samples.0.seed: unexpected"),
+        (',"digest":"aa"', "", "jobs.0.samples.0.digest: field required"),
+        ('"epoch":1', '"epoch":0', "jobs.0.samples.0.epoch: input should be greater"),
+    ],
+)
+def test_a_manifest_with_a_wrong_job_is_refused(right: str, wrong: str, why: str) -> None:
+    """As strict as a document's own fields, though a job is no model."""
+    with pytest.raises(DocumentRefused, match=why):
+        EvalManifest.read(a_manifest(JOBS.replace(right, wrong)))
+
+
 @given(
     st.lists(
         st.builds(
