@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from fleet.aws.instances import LAUNCH_TAG, LaunchOrder
@@ -12,7 +13,9 @@ from fleet.errors import RequestRefused
 from fleet.evals.preparation import OWNER_TAG
 from fleet.pool.environment import check_plain, check_reachable, instance_environment
 from fleet.pool.user_data import user_data
-from fleet.pool.variables import EC2JobConfiguration
+
+if TYPE_CHECKING:  # with it comes all of prefect-aws, which a controller that reads a tag has no use for
+    from fleet.pool.variables import EC2JobConfiguration
 
 POOL_TAG = "inspect-fleet:pool"
 """Tag with the work pool's id: a pool worker finds its instances by it, also after a restart."""
