@@ -126,7 +126,7 @@ class EvalFileWriter:
         old = source.info(name)
         if old.date_time != self._stamp:
             self._stamp = old.date_time  # of a hundred thousand entries most have the same, and one tuple does
-        new = zipfile.ZipInfo(old.filename, self._stamp)
+        new = zipfile.ZipInfo(name, self._stamp)  # the caller's own text, which may be kept already
         new.compress_type, new.CRC = old.compress_type, old.CRC
         new.compress_size, new.file_size = old.compress_size, old.file_size
         new.external_attr, new.create_system = old.external_attr, old.create_system

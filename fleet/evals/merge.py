@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from fleet.evals.documents import EvalManifest, JobId, SampleRecord
 from fleet.evals.eval_file import HEADER, REDUCTIONS, START, SUMMARIES, EvalFile, EvalFileWriter, sample_member
-from fleet.evals.job_log import JobLog, Pair, ResultUnusable, open_job_log, pair_of
+from fleet.evals.job_log import JobLog, ResultUnusable, open_job_log, pair_of
 from fleet.evals.outcome import AbsentSamples, Outcome, Status, decide
 
 CANCELLED = ("CancelledError(", "Cancelled(")
@@ -123,7 +123,8 @@ class _Merge:
         self.manifest = manifest
         self.plan = plan
         self.path = folder / "merged.eval"
-        self.placed: dict[Pair, Place] = {}
+        self.placed: dict[str, Place] = {}
+        """The samples there are, by the names of their members."""
         self._folder = folder
         self._positions = {str(sample_id): position for position, sample_id in enumerate(manifest.sample_ids)}
         self._jobs = {job.job: job for job in manifest.jobs}
@@ -165,7 +166,7 @@ class _Merge:
     def _add(self, log: JobLog) -> None:
         job = log.job.job
         kept = [record for record in log.result.samples if not _was_cancelled(record)]
-        fresh = [record for record in kept if pair_of(record) not in self.placed]
+        fresh = [record for record in kept if _member_of(record) not in self.placed]
         self._duplicates += len(kept) - len(fresh)
         if job in self._taken or (kept and not fresh):
             return  # all of it is there already: it adds nothing, no usage either
@@ -177,8 +178,9 @@ class _Merge:
         self._unusable.pop(job, None)
         self._cancelled += len(log.result.samples) - len(kept)
         for record in fresh:
-            place = self.placed[pair_of(record)] = self._place(record)
-            self._log.copy(log.file, sample_member(record.id, record.epoch))
+            member = _member_of(record)
+            place = self.placed[member] = self._place(record)
+            self._log.copy(log.file, member)
             summary = log.summaries[pair_of(record)]
             self._spool(place, summary)
             self._note(place, record)
@@ -273,7 +275,7 @@ class _Merge:
                 if job.job not in self._taken:
                     yield AbsentSamples(job.job, self._planned(), self._why_absent(job.job, missing))
                 continue
-            lacking = sum((str(ref.id), ref.epoch) not in self.placed for ref in job.samples)
+            lacking = sum(sample_member(ref.id, ref.epoch) not in self.placed for ref in job.samples)
             if lacking:
                 yield AbsentSamples(job.job, lacking, self._why_absent(job.job, missing))
 
@@ -304,11 +306,14 @@ class _Merge:
 
     def _close_log(self) -> None:
         """Close it with its directory in the order of a plain log: the start, the samples as planned, what sums them up."""
-        places = {sample_member(*pair): place for pair, place in self.placed.items()}
         last = (1, (0, 0, ""))
         self._log.finish(
-            lambda name: (-1, (0, 0, "")) if name == START else (0, places[name]) if name in places else last
+            lambda name: (-1, (0, 0, "")) if name == START else (0, self.placed[name]) if name in self.placed else last
         )
+
+
+def _member_of(record: SampleRecord) -> str:
+    return sample_member(record.id, record.epoch)
 
 
 def _was_cancelled(record: SampleRecord) -> bool:
