@@ -26,7 +26,8 @@ def main() -> int:
     package = importlib.util.module_from_spec(spec)
     sys.modules[PACKAGE] = package
     spec.loader.exec_module(package)
-    verb = importlib.import_module(f"{PACKAGE}.{sys.argv[1]}")
+    with importlib.import_module(f"{PACKAGE}.importing").for_good():
+        verb = importlib.import_module(f"{PACKAGE}.{sys.argv[1]}")
     code: int = verb.main(sys.argv[2:])
     return code
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import importlib
 import json
 import os
@@ -13,8 +12,10 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
+
+from .importing import for_good
 
 GRACE_S = 15.0
 """Seconds that runners get to unwind when the zygote itself ends."""
@@ -162,21 +163,6 @@ class Zygote:
     def _say(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # the pool is gone: the loop is about to see it
             self._sock.sendall(json.dumps(message).encode() + b"\n")
-
-
-@contextlib.contextmanager
-def for_good() -> Iterator[None]:
-    """Leave what the block makes to no garbage collector, neither now nor in the runners.
-
-    A collector writes into each object that it looks at: of all that is imported, every runner would soon have a copy of its
-    own (some 40 MB) instead of sharing the zygote's.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def own_group(pid: int) -> None:

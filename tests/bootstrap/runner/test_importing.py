@@ -1,4 +1,4 @@
-"""What a fork of the zygote costs."""
+"""What a fork costs of a process that has imported much."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 SCRIPT = """
 import gc, os
-from bootstrap.runner.zygote import for_good
+from bootstrap.runner.importing import for_good
 with for_good():
     imported = [[number] for number in range(300_000)]
 if not os.fork():
