@@ -6,11 +6,12 @@ from prefect.blocks.core import Block
 from pydantic import Field
 
 from blocks.ec2_config import Ec2Config
+from blocks.hawk import Place
 from fleet.evals.request import EvalRequest
 
 
 class ScheduledEval(Block):
-    """A request and the fleet for it, kept for the nightly run."""
+    """A request and where it runs, kept for the nightly run."""
 
     _block_type_name = "Scheduled Eval"
     _block_type_slug = "scheduled-eval"
@@ -22,3 +23,5 @@ class ScheduledEval(Block):
     )
     account: str = Field(default="default", description="Name of the Fleet Account block.")
     worker_secrets: str | None = Field(default=None, description="Name of a Worker Secrets block.")
+    backend: Place = Field(default="fleet", description="Where it runs: on a fleet, or on a Hawk deployment.")
+    hawk: str = Field(default="default", description="Name of the Hawk Deployment block, for the backend hawk.")

@@ -11,6 +11,7 @@ from prefect.client.schemas.objects import State
 from pydantic import Field, ValidationError
 
 from blocks.ec2_config import Ec2Config
+from blocks.hawk import Place
 from blocks.scheduled_eval import ScheduledEval
 from fleet.errors import RequestRefused
 from fleet.evals.report import RunReport
@@ -37,6 +38,8 @@ class ScheduledFile(Wire):
     config: Ec2Config = Field(default=Ec2Config(auto_confirm=True))
     account: str = "default"
     worker_secrets: str | None = None
+    backend: Place = "fleet"
+    hawk: str = "default"
 
 
 @flow(name="nightly", persist_result=False)
@@ -46,13 +49,21 @@ def nightly(file: str | None = None, block: str = "nightly") -> State[RunReport]
     Nobody is asked at night: `auto_confirm` is set unless the description says otherwise.
 
     Args:
-        file: Path of a YAML or JSON file with `request` and, optionally, `config`, `account`, `worker_secrets`.
+        file: Path of a YAML or JSON file with `request` and, optionally, `config`, `account`, `worker_secrets`, `backend`, `hawk`.
         block: Name of the Scheduled Eval block that holds the same, where there is no file.
     """
     scheduled = from_file(Path(file)) if file else from_block(block)
     state = cast(
         "State[RunReport]",
-        run_eval(scheduled.request, scheduled.config, scheduled.account, scheduled.worker_secrets, return_state=True),
+        run_eval(
+            scheduled.request,
+            scheduled.config,
+            scheduled.account,
+            scheduled.worker_secrets,
+            scheduled.backend,
+            scheduled.hawk,
+            return_state=True,
+        ),
     )
     return State(type=state.type, name=state.name, message=state.message, data=state.data)
 

@@ -21,6 +21,7 @@ from pydantic import Field
 
 from blocks.account import FleetAccount
 from blocks.ec2_config import Ec2Config
+from blocks.hawk import Place
 from blocks.secrets import run_secrets
 from bootstrap.run_plan import RunPlan, plan_run, planned_ahead
 from fleet.aws.images import WorkerImage
@@ -58,6 +59,7 @@ from flows.passing import AGAIN
 from flows.preflight import check_permissions
 from flows.provisioning import Provisioning
 from flows.run import Run, asked_to_end, stage
+from flows.run_on_hawk import run_on_hawk
 from flows.watch import CancelledByPerson, Watch, patiently, watching
 
 APPROVAL_S = 24 * 3600
@@ -80,8 +82,10 @@ def run_eval(
     config: Ec2Config = Ec2Config(),
     account: str = "default",
     worker_secrets: str | None = None,
+    backend: Place = "fleet",
+    hawk: str = "default",
 ) -> State[RunReport]:
-    """Run Inspect evals on a fleet of EC2 instances and deliver one log for each task and model.
+    """Run Inspect evals on a fleet of EC2 instances, or on a Hawk deployment, and deliver one log for each task and model.
 
     What the run created is gone when it ends; what a killed run leaves, the same request takes up again. Results are kept
     in any case.
@@ -91,8 +95,12 @@ def run_eval(
         config: The fleet: instance types, how many, spot, image.
         account: Name of the Fleet Account block.
         worker_secrets: Name of a Worker Secrets block whose values the workers get.
+        backend: Where it runs: on a fleet of our own, or on a Hawk deployment.
+        hawk: Name of the Hawk Deployment block; counts only for the backend hawk.
     """
     try:
+        if backend == "hawk":
+            return as_asked(hawk_run(request, config, hawk, worker_secrets))
         return as_asked(whole_run(request, config, account, worker_secrets))
     except Exception as error:
         if asked_to_end():
@@ -151,6 +159,14 @@ def whole_run(request: EvalRequest, config: Ec2Config, account: str, worker_secr
     report = run.report(evals)
     show_report(report, instances(run.last.workers if run.last else ()))
     return ended(report)
+
+
+def hawk_run(request: EvalRequest, config: Ec2Config, hawk: str, worker_secrets: str | None) -> State[RunReport]:
+    """The same where a Hawk deployment runs it."""
+    try:
+        return ended(run_on_hawk(request, config, hawk, worker_secrets))
+    except CancelledByPerson as cancelled:
+        return cast("State[RunReport]", Cancelled(message=str(cancelled)))
 
 
 def ended(report: RunReport) -> State[RunReport]:

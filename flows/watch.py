@@ -255,7 +255,7 @@ def watching(
             if not watch.renews_credentials or clock() - well >= PATIENCE_S:
                 raise LoginEnded(why=str(error)) from error
             if not told:
-                _warn(
+                warn(
                     f"AWS doesn't take this controller's credentials: {error}. Instances work on, and the run goes on with them "
                     f"if that is mended within {PATIENCE_S / 60:g} minutes"
                 )
@@ -274,7 +274,7 @@ def watching(
         yield seen
 
 
-def _warn(line: str) -> None:
+def warn(line: str) -> None:
     """Tell whoever reads the log, and whoever sits at a terminal."""
     get_run_logger().warning("%s", line)
     listener.get().warn(line)

@@ -1,4 +1,4 @@
-"""`fleet run`: an eval from the command line, on this machine or on a fleet."""
+"""`fleet run`: an eval from the command line, on this machine, on a fleet, or on a Hawk deployment."""
 
 from __future__ import annotations
 
@@ -47,8 +47,13 @@ class RequestInvalid(RequestRefused):
 @click.argument("tasks", nargs=-1, required=True, metavar="TASK…")
 @click.option("--model", "models", multiple=True, required=True, help="Model to evaluate (repeatable).")
 @click.option(
-    "--backend", type=click.Choice(["fleet", "local"]), default="fleet", show_default=True, help="Where the eval runs."
+    "--backend",
+    type=click.Choice(["fleet", "hawk", "local"]),
+    default="fleet",
+    show_default=True,
+    help="Where the eval runs.",
 )
+@click.option("--hawk", default="default", show_default=True, metavar="BLOCK", help="Hawk Deployment block.")
 @click.option("--local-cloud", is_flag=True, help="A fleet on this machine: bring up a local cloud if none is up.")
 @click.option("-T", "task_args", multiple=True, metavar="KEY=VALUE", help="Task argument, for every task.")
 @click.option("-M", "model_args", multiple=True, metavar="KEY=VALUE", help="Model argument, for every model.")
@@ -87,19 +92,21 @@ class RequestInvalid(RequestRefused):
 @click.option("--account", default="default", show_default=True, help="Fleet Account block.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 def run(as_json: bool, backend: str, local_cloud: bool, **options: Any) -> None:
-    """Run Inspect TASKs with one or more models and merge one log for each.
+    """Run Inspect TASKs with one or more models and deliver one log for each.
 
     A TASK is a registry name (inspect_evals/gpqa) or file.py@task in the source.
     """
     from fleet.cli.display import display_for
 
     request = request_from(options)
-    config = config_from(options["ec2_args"], local_cloud=local_cloud)
+    config = config_from(options["ec2_args"], local_cloud=local_cloud and backend == "fleet")
     with leaving_at_once(), display_for() as display:
+        for option in without_effect(backend, options, local_cloud=local_cloud):
+            display.warn(f"{option} has no effect with --backend {backend}")
         if backend == "local":
-            for option in fleet_options(options, local_cloud=local_cloud):
-                display.warn(f"{option} has no effect with --backend local")
             report = _on_this_machine(request, display)
+        elif backend == "hawk":
+            report = _on_hawk(request, config, display, options)
         else:
             report = _on_a_fleet(request, config, display, options, local_cloud=local_cloud)
     _show(report, as_json=as_json)
@@ -155,20 +162,31 @@ def config_from(ec2_args: tuple[str, ...], *, local_cloud: bool) -> Ec2Config:
         raise ArgumentRefused(option="--ec2-arg", text=" ".join(ec2_args), why=explain(error)) from error
 
 
-def fleet_options(options: dict[str, Any], *, local_cloud: bool) -> list[str]:
-    """The options given that only a fleet has."""
+def without_effect(backend: str, options: dict[str, Any], *, local_cloud: bool) -> list[str]:
+    """The options given that this backend has no use for. What Hawk can't keep of the fleet's is refused, option by option."""
     given = {
         "--ec2-arg": options["ec2_args"],
         "--local-cloud": local_cloud,
         "--worker-secrets": options["worker_secrets"],
+        "--hawk": options["hawk"] != "default",
     }
-    return [option for option, value in given.items() if value]
+    useless = {"fleet": ["--hawk"], "hawk": ["--local-cloud"], "local": list(given)}
+    return [option for option in useless[backend] if given[option]]
 
 
 def _on_this_machine(request: EvalRequest, display: Display) -> RunReport:
     from fleet.backends.local import LocalBackend
 
     return LocalBackend(display).run(request)
+
+
+def _on_hawk(request: EvalRequest, config: Ec2Config, display: Display, options: dict[str, Any]) -> RunReport:
+    from fleet.backends.hawk import HawkBackend
+
+    quiet_prefect()
+    return HawkBackend(config, display, deployment=options["hawk"], worker_secrets=options["worker_secrets"]).run(
+        request
+    )
 
 
 def _on_a_fleet(
@@ -259,7 +277,10 @@ def _show(report: RunReport, *, as_json: bool) -> None:
             click.echo(f"  {metric.scorer} {metric.name}: {value}")
         if one.why:
             click.echo(f"  {one.why}")
-        click.echo(f"  log: {one.log}")
+        if one.log:
+            click.echo(f"  log: {one.log}")
+        elif one.stored:
+            click.echo(f"  {one.keeper}: {one.stored}")
     if report.why:
         click.echo(f"{report.outcome}: {report.why}", err=report.outcome != "estimated")
     for what in report.left:

@@ -24,9 +24,9 @@ class EvalReport(Wire):
     model: str
     status: Literal["success", "error"]
     log: str
-    """Where it was delivered: a path or an s3:// address."""
+    """Where it was delivered: a path or an s3:// address; empty: there is none, or it stays at Hawk."""
     stored: str
-    """Its s3:// address in the run's own bucket."""
+    """Its s3:// address in the run's own bucket, or its name at Hawk; empty: it is only where it was delivered."""
     samples: int
     samples_done: int
     errors: int
@@ -34,6 +34,11 @@ class EvalReport(Wire):
     why: str = ""
     """Why the status is `error`."""
     metrics: list[Metric] = []
+
+    @property
+    def keeper(self) -> str:
+        """Where `stored` is, in words."""
+        return "In the bucket" if self.stored.startswith("s3://") else "At Hawk"
 
 
 class RunReport(Wire):
@@ -112,7 +117,7 @@ def _where(one: EvalReport) -> list[str]:
     """Where the log is, and the command that shows it."""
     lines = [f"Log: `{one.log}`", ""] if one.log else []
     if one.stored not in ("", one.log):
-        lines += [f"In the bucket: `{one.stored}`", ""]
+        lines += [f"{one.keeper}: `{one.stored}`", ""]
     return [*lines, "```", f"inspect view --log-dir {one.log.rpartition('/')[0]}", "```", ""] if one.log else lines
 
 

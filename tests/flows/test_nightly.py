@@ -9,14 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect.client.schemas.objects import State
+from prefect.states import Completed
 
 from blocks.scheduled_eval import ScheduledEval
 from fleet.evals.request import EvalRequest
+from flows import nightly as room
 from flows.nightly import ScheduleRefused, from_block, from_file
 from tests.cloud import EXAMPLES, CloudUnderTest, until
 
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 REQUEST: dict[str, Any] = {"tasks": ["a/b"], "models": ["m/n"]}
+HAWK = {"backend": "hawk", "hawk": "team"}
 
 
 def test_a_yaml_file_describes_a_run(tmp_path: Path) -> None:
@@ -26,6 +30,26 @@ def test_a_yaml_file_describes_a_run(tmp_path: Path) -> None:
     assert scheduled.request.tasks[0].name == "a/b"
     assert scheduled.worker_secrets == "keys"
     assert (scheduled.config.spot, scheduled.config.auto_confirm) == (True, True)
+
+
+@pytest.mark.parametrize(("more", "where"), [({}, ("fleet", "default")), (HAWK, ("hawk", "team"))])
+def test_it_runs_where_its_description_says(
+    more: dict[str, Any], where: tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "nightly.json"
+    path.write_text(json.dumps({"request": REQUEST, **more}))
+    came: State[Any] = Completed(message="all there")
+    called: list[Any] = []
+
+    def run_eval(*parameters: Any, return_state: bool) -> Any:
+        called.extend(parameters)
+        return came
+
+    monkeypatch.setattr(room, "run_eval", run_eval)
+    assert room.nightly.fn(str(path)).message == "all there"
+    assert tuple(called[-2:]) == where
+    block = ScheduledEval.model_validate({"request": REQUEST, **more})
+    assert (block.backend, block.hawk) == where
 
 
 @pytest.mark.parametrize("config", [None, {"max_workers": 3}])

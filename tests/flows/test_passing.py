@@ -14,6 +14,7 @@ from fleet.aws.failures import AwsRefused, Denied, Throttled, Unreachable
 from fleet.errors import FleetError
 from fleet.evals.listener import Nobody, listener
 from fleet.evals.lock import LockHeld
+from fleet.hawk.api import HawkFailed, HawkForbidden, HawkUnreachable
 from flows import passing
 from flows.watch import PATIENCE_S
 
@@ -39,7 +40,8 @@ def told() -> Any:
 
 
 def is_begun_again(error: FleetError, *, seconds: float = 0.0) -> bool:
-    run = TaskRun.model_construct(start_time=datetime.now(UTC) - timedelta(seconds=seconds))
+    began: Any = datetime.now(UTC) - timedelta(seconds=seconds)
+    run = TaskRun.model_construct(task_key="prepare", dynamic_key="0", start_time=began)
     return passing.may_pass(SimpleNamespace(name="prepare"), run, Failed(data=error))
 
 
@@ -52,10 +54,12 @@ def is_begun_again(error: FleetError, *, seconds: float = 0.0) -> bool:
         an_error(AwsRefused, "InternalError"),
         an_error(AwsRefused, "503"),
         an_error(AwsRefused, "RequestTimeout"),
+        HawkUnreachable(address="https://hawk", asked="the logs", why="no answer"),
+        HawkFailed(address="https://hawk", asked="the logs", why="503"),
     ],
-    ids=lambda error: error.code,
+    ids=lambda error: getattr(error, "code", type(error).__name__),
 )
-def test_what_time_mends_is_begun_again_for_five_minutes(error: AwsRefused, told: list[str]) -> None:
+def test_what_time_mends_is_begun_again_for_five_minutes(error: FleetError, told: list[str]) -> None:
     assert is_begun_again(error, seconds=PATIENCE_S - 5)
     assert told == [f"prepare: {error}. It is tried again, for 5 minutes at most"]
     assert not is_begun_again(error, seconds=PATIENCE_S)
@@ -67,6 +71,7 @@ def test_what_time_mends_is_begun_again_for_five_minutes(error: AwsRefused, told
     [
         an_error(Denied, "AccessDenied"),
         an_error(AwsRefused, "NoSuchBucket"),
+        HawkForbidden(address="https://hawk", asked="the logs", why="403"),
         LockHeld(eval_id="e", run="r", owner="ada", since="now", seconds=1, pid=None),
     ],
     ids=lambda error: type(error).__name__,

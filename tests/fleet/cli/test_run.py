@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from fleet.cli.arguments import ArgumentRefused, pairs
-from fleet.cli.run import RequestInvalid, config_from, fleet_options, request_from
+from fleet.cli.run import RequestInvalid, config_from, request_from, without_effect
 from fleet.cli.run import run as command
 from fleet.evals.settings import SettingRefused
 
@@ -33,6 +33,7 @@ def options(**changes: Any) -> dict[str, Any]:
         "tags": (),
         "metadata": (),
         "log_dir": "logs",
+        "hawk": "default",
         **changes,
     }
 
@@ -107,12 +108,20 @@ def test_an_unknown_fleet_option_is_refused_by_name() -> None:
     assert refusal.value.exit_code == 2
 
 
-def test_options_that_only_a_fleet_has_are_told_apart() -> None:
-    """On this machine they are named in a warning: a command is often tried there first, with all its options."""
+@pytest.mark.parametrize(
+    ("backend", "useless"),
+    [
+        ("local", ["--ec2-arg", "--local-cloud", "--worker-secrets", "--hawk"]),
+        ("hawk", ["--local-cloud"]),
+        ("fleet", ["--hawk"]),
+    ],
+)
+def test_options_that_a_place_has_no_use_for_are_told_apart(backend: str, useless: list[str]) -> None:
+    """They are named in a warning: a command is often tried elsewhere first, with all its options."""
     plain = options(ec2_args=(), worker_secrets=None)
-    assert fleet_options(plain, local_cloud=False) == []
-    given = {**plain, "ec2_args": ("spot=true",), "worker_secrets": "keys"}
-    assert fleet_options(given, local_cloud=True) == ["--ec2-arg", "--local-cloud", "--worker-secrets"]
+    assert without_effect(backend, plain, local_cloud=False) == []
+    given = {**plain, "ec2_args": ("spot=true",), "worker_secrets": "keys", "hawk": "staging"}
+    assert without_effect(backend, given, local_cloud=True) == useless
 
 
 @pytest.mark.parametrize("arguments", [[], ["a/b"], ["a/b", "--model", "m/n", "--backend", "moon"]])

@@ -1,0 +1,79 @@
+"""A Hawk deployment: the flow `run_eval`, called in this process, with Prefect where the environment says it is, or its own.
+
+What Hawk can't keep of a request, an address that is none and a login that isn't good end the run before a flow run exists.
+"""
+
+from __future__ import annotations
+
+import os
+
+from blocks.ec2_config import Ec2Config
+from fleet.account.change import ServerUnreachable
+from fleet.backends import Backend
+from fleet.backends.flow import call_run_eval
+from fleet.evals.delivery import check_log_dir
+from fleet.evals.listener import Listener
+from fleet.evals.report import RunReport
+from fleet.evals.request import EvalRequest
+from fleet.evals.secrets import chosen
+from fleet.hawk.api import HawkApi
+from fleet.hawk.sending import to_send
+from fleet.importing import undisturbed
+
+
+class HawkBackend(Backend):
+    """Sends requests to a Hawk deployment through Prefect."""
+
+    def __init__(
+        self,
+        config: Ec2Config,
+        follower: Listener,
+        *,
+        deployment: str = "default",
+        worker_secrets: str | None = None,
+    ) -> None:
+        self._config = config
+        self._follower = follower
+        self._deployment = deployment
+        self._worker_secrets = worker_secrets
+
+    def resolvable(self, name: str) -> bool:
+        """No name is: Hawk's runner is the first to install what has it."""
+        return False
+
+    def run(self, request: EvalRequest, *, upload: bool = True) -> RunReport:
+        """See `Backend.run`. Also RunCancelled; HawkError. Without `upload` the logs stay at Hawk, as the report says."""
+        check_log_dir(request.log_dir)
+        # As the flow will, which asks again: between the two a checkout may have changed, and a login ended.
+        made = to_send(request, self._config.model_dump(exclude_defaults=True))
+        if not self._worker_secrets:
+            chosen(request.secrets, os.environ)
+        for warning in made.warnings:
+            self._follower.warn(warning)
+        self._api().job_status(made.id)
+        if not upload:
+            request = request.model_copy(update={"log_dir": None})
+        return call_run_eval(
+            request,
+            self._follower,
+            config=self._config,
+            worker_secrets=self._worker_secrets,
+            backend="hawk",
+            hawk=self._deployment,
+        )
+
+    def _api(self) -> HawkApi:
+        """The deployment. HawkUnknown; ServerUnreachable, where Prefect is to say where it is."""
+        import httpx
+
+        # Prefect's settings are read as it is imported.
+        with undisturbed():
+            from prefect.settings import get_current_settings
+
+            from blocks.hawk import hawk_deployment
+
+        try:
+            return hawk_deployment(self._deployment).api()
+        except httpx.HTTPError as error:
+            url = get_current_settings().api.url or "Prefect's own server"
+            raise ServerUnreachable(url=url, why=str(error) or type(error).__name__) from error
