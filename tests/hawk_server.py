@@ -45,6 +45,8 @@ class Fault:
     body: str = ""
     kind: str = "application/json"
     """Content type; `hang up`: the connection is closed without an answer."""
+    cut: int = 0
+    """So many bytes of its end don't come."""
 
 
 def problem(status: int, title: str, detail: str) -> Fault:
@@ -258,9 +260,10 @@ def hawk_server() -> Iterator[HawkServer]:
             content = fault.body.encode() if isinstance(answer, Fault) else answer
             self.send_response(fault.status)
             self.send_header("Content-Type", fault.kind)
-            self.send_header("Content-Length", str(len(content)))
+            self.send_header("Content-Length", str(len(content) + fault.cut))
             self.end_headers()
             self.wfile.write(content)
+            self.close_connection = bool(fault.cut)
 
         def log_message(self, *_: object) -> None:
             """Not on the test's own output."""

@@ -206,7 +206,13 @@ def test_more_logs_than_hawk_signs_at_once_come_in_parts(
 
 
 @pytest.mark.parametrize(
-    ("fault", "kind"), [(Fault(403, "expired"), HawkForbidden), (Fault(503), HawkFailed), (HANG_UP, HawkUnreachable)]
+    ("fault", "kind"),
+    [
+        (Fault(403, "expired"), HawkForbidden),
+        (Fault(503), HawkFailed),
+        (HANG_UP, HawkUnreachable),
+        (Fault(200, "half of", cut=9), HawkUnreachable),
+    ],
 )
 def test_a_log_that_does_not_come_leaves_nothing_and_its_address_is_not_said(
     server: HawkServer, hawk: Hawk, tmp_path: Path, fault: Fault, kind: type[HawkError]

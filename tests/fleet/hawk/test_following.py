@@ -130,7 +130,7 @@ def test_a_run_that_was_too_short_to_be_seen_is_collected_all_the_same() -> None
 
 
 def test_old_logs_do_not_say_that_what_was_launched_again_is_over() -> None:
-    seen, _ = after_launch(Seen(ID, known=True), 0.0)
+    seen, _ = after_launch(Seen(ID, known=True, ran=True), 0.0)
     _, steps = follow(seen, [seen_as("pending", "complete"), RUNNING, seen_as("pending", "complete")])
     assert [type(step) for step in steps] == [Follow, Follow, Collect]
 
