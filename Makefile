@@ -62,7 +62,7 @@ smoke-aws: $(READY) ## The product on the AWS account and Prefect server this sh
 	@$(BIN)/python -m tests.smoke
 
 lock: $(READY) ## Resolve the dependencies again
-	$(BIN)/uv pip compile pyproject.toml --extra dev --python-version 3.11 --generate-hashes --universal \
+	$(BIN)/uv pip compile pyproject.toml --extra dev --extra hawk --python-version 3.11 --generate-hashes --universal \
 	  --no-header --quiet --upgrade -o requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --python-version 3.11 --generate-hashes --universal --constraint requirements.lock \
 	  --no-header --no-annotate --quiet -o worker_image/bake/requirements.lock
