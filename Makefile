@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 JOBS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 4 ? cores : 4)))
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: help env demo test test-fast faults check format bench parity soak smoke-aws lock clean
+.PHONY: help env demo test test-fast faults check format bench parity soak hawk smoke-aws lock clean
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -26,11 +26,11 @@ demo: $(READY) ## Run the example eval on a local cloud of two instances
 	@$(BIN)/python -m examples.demo
 
 test: $(READY) ## All tests: fast ones first, then whole runs on the local cloud
-	$(PYTEST) -m "not cloud and not docker and not browser"
+	$(PYTEST) -m "not cloud and not docker and not browser and not hawk"
 	$(PYTEST) -m "(cloud or docker or browser) and not exhaustive"
 
 test-fast: $(READY) ## Tests that start no Prefect server and no local cloud
-	$(PYTEST) -m "not cloud and not docker and not browser"
+	$(PYTEST) -m "not cloud and not docker and not browser and not hawk"
 
 faults: $(READY) ## The tests of every fault in docs/faults.md, which gets their results
 	@$(BIN)/python -m tests.faults -n $(JOBS)
@@ -54,6 +54,9 @@ parity: $(READY) ## Public evals on the fleet and with plain Inspect, compared f
 
 soak: $(READY) ## An eval of hundreds of jobs under hundreds of random faults, for three seeds
 	@$(BIN)/python -m tests.soak
+
+hawk: $(READY) ## The same evals on Hawk's real server, on the fleet and in plain Inspect; needs PostgreSQL and CPython 3.13
+	@$(BIN)/python -m tests.hawk
 
 bench: $(READY) ## Ratios, ours beside the plain way, taken in one run
 	@$(BIN)/python -m tests.bench

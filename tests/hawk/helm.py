@@ -21,8 +21,10 @@ from fleet.local.processes import MARK
 from tests.hawk.releases import POD, VALUES, Release, releases
 
 VERSION = "v3.18.0"
+LOGGING = {"INSPECT_DISPLAY": "log", "INSPECT_LOG_CONDENSE": "true", "INSPECT_TRANSCRIPT_BOUNDED": "true"}
+"""What the chart sets in every pod that decides how logs are written."""
 LEAVING_S = 30.0
-"""Kubernetes' own grace between the signal that a pod gets and its end."""
+"""A pod's time between the signal that it gets and its end; less than the chart's 120, since no sandbox is to be closed."""
 
 
 def install(folder: Path, *, state: Path, runner: Path, owner: int) -> Path:
@@ -89,7 +91,7 @@ def begin(folder: Path, values: dict[str, object], pod: Sequence[str]) -> None:
     own = {
         MARK: f"{os.environ[MARK].rpartition(':')[0]}:pod",
         "HOME": str(folder / "home"),
-        "INSPECT_DISPLAY": "log",
+        **LOGGING,
         "HAWK_JOB_ID": folder.name,
         "HAWK_JOB_TYPE": str(values["jobType"]),
     }
