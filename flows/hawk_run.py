@@ -10,11 +10,12 @@ from typing import Self
 
 from prefect import get_run_logger
 
+from fleet.errors import FleetError
 from fleet.evals.listener import listener
 from fleet.evals.progress import WorkerRow
 from fleet.evals.report import EvalReport
 from fleet.evals.secrets import RunSecrets
-from fleet.hawk.api import EvalSetStatus, HawkApi, HawkConflict, HawkError, Submitted, TaskProgress
+from fleet.hawk.api import EvalSetStatus, HawkApi, HawkConflict, Submitted, TaskProgress
 from fleet.hawk.following import (
     PASSING,
     Collect,
@@ -30,7 +31,7 @@ from fleet.hawk.following import (
     next_step,
 )
 from fleet.hawk.logs import whole
-from fleet.hawk.looking import end, look
+from fleet.hawk.looking import STOP_S, end, look
 from fleet.hawk.mapping import EvalSet
 from fleet.hawk.pages import page
 from flows.artifacts import LiveArtifacts
@@ -74,7 +75,8 @@ class HawkRun:
         self.api, self.eval_set, self.secrets = api, eval_set, secrets
         self.page = page(viewer, eval_set.id)
         self.seen = Seen(eval_set.id, evals=len(eval_set.expected))
-        self._over = False
+        self._at_work = False
+        """Whether Hawk may be at work for this run, as far as is known."""
         self._clock, self._sleep = clock, sleep
         self._began = clock()
         self._artifacts = LiveArtifacts("hawk-tasks")
@@ -91,37 +93,42 @@ class HawkRun:
         if issubclass(kind, Exception):
             warn(f"the eval set {self.eval_set.id} may go on at Hawk; the same request follows it")
             return
-        warn(f"ending the eval set {self.eval_set.id} at Hawk")
+        warn(f"ending the eval set {self.eval_set.id} at Hawk, which takes {STOP_S:g} s at most")
         with deaf_to_sigterm():
             try:
                 end(self.api, self.eval_set.id, sleep=self._sleep, clock=self._clock)
-            except (HawkError, KeyboardInterrupt) as unended:
+            except (FleetError, KeyboardInterrupt) as unended:
                 why = str(unended) or "interrupted"
                 warn(
                     f"the eval set {self.eval_set.id} may go on at Hawk: {why}. `hawk delete {self.eval_set.id}` ends it"
                 )
-                if not isinstance(unended, HawkError):
+                if not isinstance(unended, FleetError):
                     raise
 
     def next(self) -> Step:
         """Look, and say what to do now; what is seen is shown. HawkError: what time doesn't mend."""
         seen = look(self.api, self.eval_set.id)
         self.seen, step = next_step(self.seen, seen, self._clock())
-        self._over = isinstance(step, Collect)
         if isinstance(step, Follow):
+            self._at_work = self.seen.known or self.seen.launched or self.seen.refused is not None
             self._show(step, seen.progress)
+        elif isinstance(step, Collect):
+            self._at_work = False
         return step
 
     def launch(self, step: Submit | Resume) -> Ended | None:
         """Do as the step says. None: it is under way, or the next look will tell. HawkError: Hawk doesn't take it."""
         error = None
+        self._at_work = True  # from now on: an interruption may come when Hawk has it and hasn't answered
         try:
             for warning in self._launched(step).warnings:
                 warn(f"Hawk: {warning}")
         except (HawkConflict, *PASSING) as refused:
             get_run_logger().warning("%s", refused)
             error = refused
-        self._over = False
+        except FleetError:
+            self._at_work = False
+            raise
         self.seen, then = after_launch(self.seen, self._clock(), error)
         if isinstance(then, Follow):
             self._show(then, None)
@@ -144,11 +151,6 @@ class HawkRun:
     def link(self) -> str:
         """The eval set as Markdown: a link to Hawk's page where that is known."""
         return f"[{self.eval_set.id}]({self.page})" if self.page else f"`{self.eval_set.id}`"
-
-    @property
-    def _at_work(self) -> bool:
-        """Whether Hawk may be at work for this run."""
-        return not self._over and (self.seen.known or self.seen.launched or self.seen.refused is not None)
 
     def _launched(self, step: Submit | Resume) -> Submitted:
         secrets = self.secrets.variables()

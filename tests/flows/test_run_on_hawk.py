@@ -340,6 +340,23 @@ def test_a_run_that_a_signal_ends_ends_its_eval_set(
 
 
 @pytest.mark.fault("hawk-cancelled")
+def test_an_interruption_before_hawk_has_answered_a_launch_ends_it_too(
+    run: Callable[..., RunReport], hawk: HawkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hawk.launches = [Launch(["running"] * 9)]
+    launched = hawk_run.HawkRun._launched
+
+    def interrupted(*given: Any) -> Any:
+        launched(*given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hawk_run.HawkRun, "_launched", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert hawk.stops == [{"action": "error"}]
+
+
+@pytest.mark.fault("hawk-cancelled")
 def test_an_eval_set_that_cannot_be_ended_is_named_with_the_command(
     run: Callable[..., RunReport], hawk: HawkServer, follower: Follower, asked_for_its_end: list[bool]
 ) -> None:
