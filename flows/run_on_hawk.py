@@ -133,7 +133,7 @@ def collect(run: HawkRun, folder: Path) -> list[EvalReport]:
     stage("Collecting results")
     names = run.api.log_names(run.eval_set.id)
     found = read_logs(run.api.download(names, folder))
-    return reports([(one.task, one.args, one.model) for one in run.eval_set.expected], found)
+    return reports(run.eval_set.expected, found)
 
 
 @task(name="deliver", task_run_name="deliver", cache_policy=NO_CACHE)

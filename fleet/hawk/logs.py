@@ -15,9 +15,8 @@ from typing import Any
 from fleet.evals.eval_file import EvalFileUnreadable
 from fleet.evals.log_report import log_report, planned_samples, read_header
 from fleet.evals.report import EvalReport
-
-Expected = tuple[str, Mapping[str, Any], str]
-"""A task by its registry name, the arguments it was given, and a model by Inspect's name."""
+from fleet.hawk.mapping import ExpectedLog
+from fleet.hawk.requirements import few
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,30 +69,42 @@ def read_logs(paths: Iterable[Path]) -> Logs:
     return Logs(sorted(newest.values(), key=_begun), unreadable)
 
 
-def reports(expected: Sequence[Expected], found: Logs) -> list[EvalReport]:
+def reports(expected: Sequence[ExpectedLog], found: Logs) -> list[EvalReport]:
     """What each expected eval came to, in their order. A report's `log` is the file's path; empty: there is none."""
     matched = _matched(expected, found.logs)
     answers = []
-    for index, (task, args, model) in enumerate(expected):
+    for index, its in enumerate(expected):
         log = matched.get(index)
         if log is None:
             planned = max(
                 (
                     planned_samples(other.header)
                     for other in found.logs
-                    if other.is_of(task, str(other.evaluated.get("model"))) and _in_effect(other, args)
+                    if other.is_of(its.task, str(other.evaluated.get("model"))) and _in_effect(other, its.args)
                 ),
                 default=0,
             )
-            answers.append(_missing(task, model, planned, found.unreadable))
+            answers.append(_missing(its, planned, found.unreadable))
         else:
-            error = str((log.header.get("error") or {}).get("message") or "")
-            if log.status == "started":
-                error = "its runner ended before the log was finished"
-            answers.append(
-                log_report(log.header, task=task, model=model, status=log.status, log=str(log.path), error=error)
-            )
+            answers.append(_told(its, log))
     return answers
+
+
+def _told(its: ExpectedLog, log: HawkLog) -> EvalReport:
+    error = str((log.header.get("error") or {}).get("message") or "")
+    if log.status == "started":
+        error = "its runner ended before the log was finished"
+    told = log_report(log.header, task=its.task, model=its.model, status=log.status, log=str(log.path), error=error)
+    # Inspect leaves out in silence an id that no sample has, as long as another one has a sample.
+    there = {str(sample) for sample in (log.evaluated.get("dataset") or {}).get("sample_ids") or its.samples}
+    absent = [str(sample) for sample in its.samples if str(sample) not in there]
+    if not absent:
+        return told
+    lacking = len(absent) * ((log.evaluated.get("config") or {}).get("epochs") or 1)
+    why = "; ".join(part for part in (told.why, f"the task has no sample {few(absent)}") if part)
+    return told.model_copy(
+        update={"status": "error", "samples": told.samples + lacking, "missing": told.missing + lacking, "why": why}
+    )
 
 
 def whole(evals: Sequence[EvalReport]) -> bool:
@@ -101,15 +112,15 @@ def whole(evals: Sequence[EvalReport]) -> bool:
     return all(one.status == "success" for one in evals)
 
 
-def _matched(expected: Sequence[Expected], logs: Sequence[HawkLog]) -> dict[int, HawkLog]:
+def _matched(expected: Sequence[ExpectedLog], logs: Sequence[HawkLog]) -> dict[int, HawkLog]:
     """A log for each index, every log once: by the arguments that were given, else by those that took effect, else the only one."""
     matched: dict[int, HawkLog] = {}
     left = list(logs)
 
     def pair(fits: Callable[[HawkLog, Mapping[str, Any]], bool], *, alone: bool = False) -> None:
-        for index, (task, args, model) in enumerate(expected):
-            candidates = [log for log in left if log.is_of(task, model) and fits(log, args)]
-            asking = [other for other, (its, _, of) in enumerate(expected) if (its, of) == (task, model)]
+        for index, its in enumerate(expected):
+            candidates = [log for log in left if log.is_of(its.task, its.model) and fits(log, its.args)]
+            asking = [other for other in expected if (other.task, other.model) == (its.task, its.model)]
             if index in matched or not candidates or (alone and len(candidates) + len(asking) > 2):
                 continue
             matched[index] = candidates[0]
@@ -135,12 +146,12 @@ def _begun(log: HawkLog) -> tuple[datetime, str]:
     return (begun if begun.tzinfo else begun.replace(tzinfo=UTC)), log.path.name
 
 
-def _missing(task: str, model: str, planned: int, unreadable: Sequence[str]) -> EvalReport:
+def _missing(its: ExpectedLog, planned: int, unreadable: Sequence[str]) -> EvalReport:
     why = "; ".join(["Hawk has no log of it", *unreadable])
     return EvalReport(
         eval_id="",
-        task=task,
-        model=model,
+        task=its.task,
+        model=its.model,
         status="error",
         log="",
         stored="",

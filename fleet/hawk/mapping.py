@@ -41,6 +41,8 @@ class ExpectedLog:
     """What the request gives, without the task's defaults; Hawk's runner makes the task itself, and its log may have those, too."""
     model: str
     """Inspect name, as the log's `eval.model` has it."""
+    samples: tuple[str | int, ...] = ()
+    """The only ones that were asked for, by id; empty: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,9 @@ def eval_set(
         config=config,
         secrets=tuple(dict.fromkeys(request.secrets)),
         expected=tuple(
-            ExpectedLog(task.name, task.args, model.name) for task in request.tasks for model in request.models
+            ExpectedLog(task.name, task.args, model.name, tuple(task.sample_ids))
+            for task in request.tasks
+            for model in request.models
         ),
         warnings=tuple(_warnings(request, source, frozenset(options))),
     )

@@ -22,6 +22,7 @@ from fleet.hawk.calls import HawkCalls
 from fleet.hawk.connect import Hawk as Client
 from fleet.hawk.logs import read_logs, reports
 from fleet.hawk.looking import end
+from fleet.hawk.mapping import ExpectedLog
 from fleet.hawk.plain import PlainCalls
 from tests.cloud import until
 from tests.hawk.published import Published
@@ -84,7 +85,7 @@ def test_an_eval_set_is_launched_followed_and_fetched(
     assert (progress.status, progress.progress.done, progress.progress.total) == ("complete", 8, 8)
     names = api.log_names(eval_set)
     found = read_logs(api.download(names, tmp_path))
-    (report,) = reports([("evalkit/plain", {"count": 4}, "kit/one")], found)
+    (report,) = reports([ExpectedLog("evalkit/plain", {"count": 4}, "kit/one")], found)
     assert (report.status, report.samples_done, report.errors, report.missing) == ("success", 8, 0, 0)
     assert any("successfully" in line for line in api.last_words(eval_set, 10))
     assert deployment.started().count(eval_set) == 1
