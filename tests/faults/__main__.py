@@ -29,7 +29,7 @@ def main() -> int:
         by_key = held()
         files = sorted({name for key in asked.fault or by_key for name in by_key.get(key, [])})
         for which in (f"fault and not {WHOLE}", f"fault and {WHOLE}"):
-            words = ["-m", which, "-k", chosen, "-n", str(asked.jobs), "--dist", "worksteal"]
+            words = ["-m", f"{which} and not hawk", "-k", chosen, "-n", str(asked.jobs), "--dist", "worksteal"]
             codes.append(pytest.main([*words, *(str(ROOT / name) for name in files)], plugins=[recorder]))
     outcomes = recorder.outcomes([] if asked.list else asked.fault or [fault.key for fault in listed])
     show(listed, outcomes)

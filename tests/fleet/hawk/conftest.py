@@ -18,11 +18,10 @@ def server() -> Iterator[HawkServer]:
         yield deployment
 
 
-@pytest.fixture(params=["plain", "package"])
+@pytest.fixture(params=["plain", pytest.param("package", marks=pytest.mark.hawk)])
 def client(request: pytest.FixtureRequest) -> Callable[[str], HawkCalls]:
     if request.param == "plain":
         return PlainCalls
-    pytest.importorskip("hawk.client", reason="Hawk's own client isn't installed (extra hawk, Python 3.13)")
     from fleet.hawk.package import PackageCalls
 
     return PackageCalls

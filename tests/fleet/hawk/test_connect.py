@@ -273,8 +273,8 @@ def test_a_slash_at_the_end_of_the_address_does_not_matter(server: HawkServer) -
     assert connect(f"{server.address}/", Tokens(server.address, TOKEN)).job_status(ID) is not None
 
 
+@pytest.mark.hawk
 def test_hawk_s_own_client_serves_where_it_is_installed(server: HawkServer) -> None:
-    pytest.importorskip("hawk.client", reason="Hawk's own client isn't installed (extra hawk, Python 3.13)")
     from fleet.hawk.package import PackageCalls
 
     assert isinstance(calls_for(server.address), PackageCalls)

@@ -175,6 +175,7 @@ def test_a_request_becomes_hawks_configuration(case: str) -> None:
     assert made(source, **more).config == {**CONFIG, **config}
 
 
+@pytest.mark.hawk
 def test_the_installed_hawk_takes_every_configuration() -> None:
     """By its own model, which its API reads requests with."""
     configs = [made(source, **more).config for more, source, _ in CONFIGS.values()]

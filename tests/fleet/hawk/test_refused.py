@@ -102,6 +102,7 @@ def test_all_problems_make_one_line() -> None:
     assert refused.exit_code == 2
 
 
+@pytest.mark.hawk
 def test_the_installed_hawk_takes_and_refuses_what_the_tables_say() -> None:
     """An upgrade of Hawk, or of the Inspect that it runs, that moves a key breaks this loudly."""
     hawk = {name: frozenset(found) for name, found in ask(SURFACE).items()}

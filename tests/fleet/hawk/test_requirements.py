@@ -95,6 +95,7 @@ def test_a_release_and_a_commit_are_pinned() -> None:
     ]
 
 
+@pytest.mark.hawk
 def test_the_installed_hawk_sees_credentials_where_we_do() -> None:
     told = [*CLEAN, *WITH_CREDENTIALS]
     assert ask(REDACTS, told) == [has_credentials(text.rpartition(" @ ")[2]) for text in told]
