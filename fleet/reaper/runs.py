@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 import httpx
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import (
     ArtifactFilter,
     ArtifactFilterFlowRunId,
@@ -16,7 +16,9 @@ from prefect.client.schemas.filters import (
     FlowFilter,
     FlowFilterName,
     FlowRunFilter,
+    FlowRunFilterDeploymentId,
     FlowRunFilterExpectedStartTime,
+    FlowRunFilterParentFlowRunId,
     FlowRunFilterState,
     FlowRunFilterStateType,
 )
@@ -134,16 +136,17 @@ class PrefectRuns:
                     return frozenset(found)
 
     def end(self, run: str, why: str) -> None:
-        """Crashed, or Cancelled where that was asked for; its workers are asked to end, those not launched yet included."""
+        """Crashed, or Cancelled where that was asked for, with what ran in its process; its workers are asked to end, those not
+        launched yet included."""
         run_id = as_uuid(run)
         if run_id is None:
             return
         with get_client(sync_client=True) as client, suppress(ObjectNotFound):
-            state = client.read_flow_run(run_id).state
-            if state is not None and state.type == StateType.CANCELLING:
-                client.set_flow_run_state(run_id, Cancelled(message=why))
-            elif state is not None and not state.is_final():
-                client.set_flow_run_state(run_id, Crashed(message=why))
+            for each in (client.read_flow_run(run_id), *_subflows(client, run_id)):
+                if each.state is not None and each.state.type == StateType.CANCELLING:
+                    client.set_flow_run_state(each.id, Cancelled(message=why))
+                elif each.state is not None and not each.state.is_final():
+                    client.set_flow_run_state(each.id, Crashed(message=why))
         self.stop_workers(run, why)
 
     def settle(self, run: str, why: str) -> None:
@@ -152,6 +155,16 @@ class PrefectRuns:
             for fact in _working(run):
                 with suppress(ObjectNotFound):
                     client.set_flow_run_state(UUID(fact.run_id), Cancelled(message=why))
+
+
+def _subflows(client: SyncPrefectClient, run: UUID) -> list[FlowRun]:
+    """What the run's process called and didn't end: it would be shown as Running for ever. Workers have a deployment."""
+    inside = FlowRunFilter(
+        parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[run]),
+        deployment_id=FlowRunFilterDeploymentId(is_null_=True),
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=NOT_OVER)),
+    )
+    return client.read_flow_runs(flow_run_filter=inside, limit=PAGE)
 
 
 def _working(run: str) -> list[WorkerFacts]:
