@@ -13,10 +13,8 @@ import math
 from dataclasses import dataclass, replace
 
 from fleet.aws.queues import Depth
-from fleet.evals.forecast import FIRST_SLOTS
+from fleet.evals.forecast import FIRST_SLOTS, most_slots
 
-PER_CPU = 4
-"""A job mostly waits for a model; above this many, a CPU is the bottleneck."""
 ROUND_S = 30.0
 """Seconds of a round. It begins when no more jobs run than there are slots: before, it would judge the slots of earlier."""
 TOO_MUCH = 0.02
@@ -134,7 +132,7 @@ def first_slots(
     among `fleet_size` instances, so that the first one leaves the others some. A queue that looks empty says nothing: all jobs may
     be leased by an instance that is about to go.
     """
-    most = max(1, min(concurrency, cpus * PER_CPU))
+    most = most_slots(concurrency, [cpus])
     now = min(settled or FIRST_SLOTS, most)
     if jobs is not None and jobs.waiting:
         share = math.ceil((jobs.waiting + jobs.leased) / fleet_size)

@@ -26,9 +26,11 @@ from blocks.secrets import run_secrets
 from bootstrap.run_plan import RunPlan, plan_run, planned_ahead
 from fleet.aws.images import WorkerImage
 from fleet.aws.prices import hourly_prices
+from fleet.aws.processors import vcpus
 from fleet.evals.cost import Estimate, check_limit, estimate, fleet_slots
 from fleet.evals.delivery import check_log_dir
 from fleet.evals.documents import EvalId, JobId, WorkerOrder
+from fleet.evals.forecast import most_slots
 from fleet.evals.last import note_as_last, why_new
 from fleet.evals.listener import listener
 from fleet.evals.lock import EvalLock, LockProcess
@@ -228,12 +230,13 @@ def make_estimate(run: Run) -> Estimate:
         if manifest is one.manifest and (line := why_new(run.site, manifest)):
             get_run_logger().info("%s", line)
             listener.get().warn(line)
+    types = [config.instance_type, *config.instance_type_fallbacks]
     offer = estimate(
         [standing(run.site, manifest) for manifest in manifests],
-        prices=hourly_prices(run.site.aws, [config.instance_type, *config.instance_type_fallbacks], spot=config.spot),
+        prices=hourly_prices(run.site.aws, types, spot=config.spot),
         region=config.region,
         max_workers=config.max_workers,
-        concurrency=config.concurrency_per_worker,
+        concurrency=most_slots(config.concurrency_per_worker, vcpus(run.site.aws, types).values()),
         max_hours=config.max_hours,
         expected=run.expected,
         settled=run.settled,

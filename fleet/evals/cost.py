@@ -118,8 +118,8 @@ class Estimate:
         lines = [head, ["---"] * len(head), *rows]
         table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
         return (
-            "#### Fleet sizes\n\nBy what these samples took when they last ran, as if each kind of instance ran the same number of "
-            f"jobs at a time. Spot: with {SPOT_LOSS:.0%} of the instances lost in an hour.\n\n{table}\n\n"
+            "#### Fleet sizes\n\nBy what these samples took when they last ran, as if each kind of instance ran as many jobs at a "
+            f"time as the smallest of them can. Spot: with {SPOT_LOSS:.0%} of the instances lost in an hour.\n\n{table}\n\n"
         )
 
     def _instances(self) -> str:

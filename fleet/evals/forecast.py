@@ -7,11 +7,13 @@ job is left for them. What nobody can expect, such as rate limits, isn't in it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 FIRST_SLOTS = 10
 """Jobs at a time with which an instance starts; it adapts from there."""
+PER_CPU = 4
+"""Jobs at a time for each vCPU, at most: a job mostly waits for a model, and above this many a CPU is the bottleneck."""
 DOUBLE_EVERY = 20.0
 """Seconds with every slot in use before there are twice as many: a provider's refusals come within a few."""
 BOOT_S = 90.0
@@ -28,6 +30,11 @@ SLOWEST = 2.0
 """How many times as long as the usual fleet's a smaller one's time may be: nobody waits for a day to save a tenth."""
 AS_FAST = 1.02
 """Fleets within this factor take the same time: the smaller one does."""
+
+
+def most_slots(concurrency: int, cpus: Iterable[int]) -> int:
+    """Jobs at a time on one instance, at most: what a person allows, and what the smallest of its possible `cpus` can do."""
+    return max(1, min([concurrency, *(PER_CPU * each for each in cpus)]))
 
 
 @dataclass(frozen=True, slots=True)

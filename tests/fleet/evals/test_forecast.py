@@ -18,6 +18,7 @@ from fleet.evals.forecast import (
     forecast,
     forecasts,
     knee,
+    most_slots,
 )
 
 jobs = st.lists(st.floats(1, 20_000), min_size=1, max_size=60)
@@ -96,3 +97,10 @@ def test_long_jobs_lie_together_so_that_other_instances_end() -> None:
     """A queue that is handed out longest first to one instance after the other packs like with like."""
     found = forecast([10_000.0] * 4 + [10.0] * 4, 2, FleetModel(4, settled=4))
     assert found.billed == pytest.approx((BOOT_S + 10_000) + (BOOT_S + 10 + LAST_S))
+
+
+def test_an_instance_runs_as_many_jobs_at_a_time_as_its_processors_can() -> None:
+    assert most_slots(32, [16]) == 32
+    assert most_slots(32, [16, 2]) == 8
+    assert most_slots(3, [16]) == 3
+    assert most_slots(32, []) == 32

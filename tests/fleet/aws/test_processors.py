@@ -1,0 +1,20 @@
+"""What EC2 says of the vCPUs of instance types."""
+
+from __future__ import annotations
+
+from fleet.aws.processors import vcpus
+from fleet.aws.session import Aws
+from tests.fleet.aws.conftest import REGION, fail
+
+
+def test_each_type_has_its_vcpus(aws: Aws) -> None:
+    assert vcpus(aws, ["c5.large", "c5.4xlarge", "c5.large"]) == {"c5.large": 2, "c5.4xlarge": 16}
+
+
+def test_nothing_is_said_where_ec2_may_not_be_asked_or_knows_no_such_type() -> None:
+    own = Aws(REGION)
+    fail(own.ec2, "DescribeInstanceTypes", "UnauthorizedOperation", status=403)
+    assert vcpus(own, ["c5.large"]) == {}
+    unknown = Aws(REGION)
+    fail(unknown.ec2, "DescribeInstanceTypes", "InvalidInstanceType", status=400)
+    assert vcpus(unknown, ["c5.larger"]) == {}
