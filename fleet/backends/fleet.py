@@ -1,21 +1,23 @@
 """The fleet: the flow `run_eval`, called in this process, with AWS and Prefect where the environment says they are.
 
-Planning comes first, and beside it whatever brings the services up: a request that can't be run ends before a flow run exists.
+Planning comes first, and beside it whatever brings the services up and the import of the flow, which takes as long: a request
+that can't be run ends before a flow run exists.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
+import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from blocks.ec2_config import Ec2Config
 from bootstrap.run_plan import RunPlan, plan_run
 from fleet.backends import Backend
-from fleet.backends.flow import call_run_eval
+from fleet.backends.flow import call_run_eval, import_flow
 from fleet.evals.cost import fleet_slots
 from fleet.evals.delivery import check_log_dir
 from fleet.evals.listener import Listener
@@ -25,8 +27,8 @@ from fleet.evals.secrets import chosen
 from fleet.evals.setup_script import read_setup_script
 
 Services = Callable[[], AbstractContextManager[Callable[[], None]]]
-"""Begins to bring up what the run needs. What it answers waits for that and points this process there; leaving it takes down
-what it brought up."""
+"""Begins to bring up what the run needs, and settles which server Prefect will take. What it answers waits for that and points
+this process there; leaving it takes down what it brought up."""
 
 
 @contextmanager
@@ -61,16 +63,21 @@ class FleetBackend(Backend):
             chosen(request.secrets, os.environ)
         if not upload:
             request = request.model_copy(update={"log_dir": None})
+        own = dict(os.environ)  # of the person: what the services change of it is none of a task's business
         with tempfile.TemporaryDirectory(prefix="inspect-fleet-plan-") as scratch, self._services() as point_there:
+            # A daemon: a request that is refused waits for no import.
+            importing = threading.Thread(target=import_flow, name="import", daemon=True)
+            importing.start()
             # A block's keys can be read only when Prefect is up; the flow plans with them then.
-            plan = None if self._worker_secrets else self._plan(request, Path(scratch))
+            plan = None if self._worker_secrets else self._plan(request, Path(scratch), own)
+            importing.join()  # it reads the environment, which changes now
             point_there()
             return self._call(request, plan)
 
-    def _plan(self, request: EvalRequest, folder: Path) -> RunPlan:
+    def _plan(self, request: EvalRequest, folder: Path, env: Mapping[str, str]) -> RunPlan:
         slots = fleet_slots(self._config.max_workers, self._config.concurrency_per_worker)
         nonce = str(uuid.uuid4()) if self._config.new_fleet else ""
-        return plan_run(request, folder, slots=slots, nonce=nonce, say=self._follower.stage)
+        return plan_run(request, folder, slots=slots, nonce=nonce, env=env, say=self._follower.stage)
 
     def _call(self, request: EvalRequest, plan: RunPlan | None) -> RunReport:
         for warning in plan.warnings if plan else ():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from bootstrap.run_plan import RunPlan, planned_ahead
@@ -24,6 +25,15 @@ class RunCancelled(FleetError):
         return f"flow run {self.run} was cancelled: {self.why}"
 
 
+def import_flow() -> None:
+    """Import what `call_run_eval` will, which takes seconds; what goes wrong is left to it.
+
+    Prefect reads its settings then, so the environment must say by now where its server is. That one needn't answer yet.
+    """
+    with suppress(Exception), undisturbed():
+        import flows.run_eval  # noqa: F401
+
+
 def call_run_eval(
     request: EvalRequest, follower: Listener, *, plan: RunPlan | None = None, **parameters: Any
 ) -> RunReport:
@@ -31,7 +41,6 @@ def call_run_eval(
 
     `plan`: what was planned ahead. RunCancelled; what the flow raised.
     """
-    # Prefect reads its settings when it is imported, so that waits until the environment says where the server is.
     with undisturbed():
         from prefect.logging.handlers import APILogHandler
 

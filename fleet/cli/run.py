@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -214,6 +214,12 @@ def use(cloud: LocalCloud) -> None:
     quiet_prefect()
 
 
+def use_prefect_of(cloud: LocalCloud) -> None:
+    """Let Prefect be imported for a local cloud that may not be up yet."""
+    cloud.apply_to_prefect()
+    quiet_prefect()
+
+
 def quiet_prefect() -> None:
     """Prefect's own lines stay off the terminal: the display says what a person needs, and the UI has every line."""
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
@@ -242,13 +248,20 @@ def a_local_cloud(display: Display) -> Iterator[Callable[[], None]]:
     up = cloud.find(os.environ.get(CLOUD_NAME, "default"))
     if up is not None:
         display.stage(f"Using the local cloud that is up: {up.prefect_ui}")
+        use_prefect_of(up)
         yield lambda: use(up)
         return
     name = f"run-{os.getpid()}"
     over = threading.Event()
+    known: Future[LocalCloud] = Future()
     with ThreadPoolExecutor(1) as beside:
         starting = beside.submit(
-            cloud.up, name, controllers=False, owner_pid=os.getpid(), wanted=lambda: not over.is_set()
+            cloud.up,
+            name,
+            controllers=False,
+            owner_pid=os.getpid(),
+            wanted=lambda: not over.is_set(),
+            coming=known.set_result,
         )
 
         def point_there() -> None:
@@ -257,6 +270,9 @@ def a_local_cloud(display: Display) -> Iterator[Callable[[], None]]:
             use(own)
 
         try:
+            wait((known, starting), return_when=FIRST_COMPLETED)
+            if known.done():  # else it failed, as `point_there` will say
+                use_prefect_of(known.result())
             yield point_there
         finally:
             over.set()

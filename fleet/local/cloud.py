@@ -80,6 +80,16 @@ class LocalCloud:
             **environment.prefect(self.folder, self.prefect_api),
         }
 
+    def apply_to_prefect(self) -> None:
+        """Make this process use the cloud's Prefect server once Prefect is imported; all else stays the person's own.
+
+        As good as `apply` for that, and possible before the cloud is up.
+        """
+        for name in self.foreign():
+            if name.startswith(environment.PREFECT):
+                del os.environ[name]
+        os.environ.update(environment.prefect(self.folder, self.prefect_api))
+
     def foreign(self) -> list[str]:
         """The variables of this process that would lead it elsewhere."""
         return [name for name in os.environ if name.startswith(environment.FOREIGN) and name not in self.environment()]
@@ -131,11 +141,13 @@ def up(
     owner_pid: int | None = None,
     say: Say = lambda _: None,
     wanted: Callable[[], bool] = lambda: True,
+    coming: Callable[[LocalCloud], None] = lambda _: None,
 ) -> LocalCloud:
     """The local cloud `name`, brought up if it isn't. With `owner_pid` it ends by itself when that process does.
 
     `controllers`: also run the flow runs of the pool `controllers` (the UI's, the schedule's), not only instances.
-    `wanted` is asked while the start goes on: it may be called off from another thread.
+    `wanted` is asked while the start goes on: it may be called off from another thread. `coming` is told of the cloud as soon as
+    the address of its Prefect server is known; nothing answers there yet, and that of its AWS is still to come.
     CloudNotStarted: a part failed, or the start was called off; nothing of it runs.
     """
     folder = state.cloud_folder(name)
@@ -143,6 +155,7 @@ def up(
         found = find(name)
         if found:
             say(f"the local cloud {name} is already up")
+            coming(found)
             return found
         if folder.exists():
             say(f"removing what an earlier local cloud {name} left")
@@ -151,6 +164,8 @@ def up(
         why = _spawn_supervisor(name, folder, controllers=controllers, owner_pid=owner_pid)
         if why:
             raise _not_started(name, "the supervisor", why, state.log_file(folder, "supervisor"), say)
+        if known := state.read(folder):  # there before the supervisor detached itself
+            coming(LocalCloud(name=name, folder=folder, aws_endpoint="", prefect_api=known.prefect_api))
         try:
             return _wait_ready(name, folder, say, wanted)
         except KeyboardInterrupt:
@@ -276,7 +291,7 @@ def _wait_ready(name: str, folder: Path, say: Say, wanted: Callable[[], bool]) -
     deadline = time.monotonic() + FIRST_START
     doing = ""
     while time.monotonic() < deadline:
-        known = state.read(folder)  # there before the supervisor detached itself
+        known = state.read(folder)
         if known and known.phase == "failed":
             raise _not_started(name, known.failed_part, known.why, state.log_file(folder, known.failed_part), say)
         found = find(name)

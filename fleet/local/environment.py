@@ -14,7 +14,8 @@ from fleet.local import preset
 from fleet.local.ending import mark
 from fleet.services.settings import server_on_sqlite
 
-FOREIGN = ("PREFECT", "AWS_")
+PREFECT = "PREFECT"
+FOREIGN = (PREFECT, "AWS_")
 """Prefixes of variables that would lead a process to another Prefect server or another AWS account."""
 
 ADMINISTRATOR = "local-cloud"

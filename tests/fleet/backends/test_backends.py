@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,14 @@ def log_dirs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         "bootstrap.run_plan.build", lambda spec, **_: JobEnvironment(spec=spec, python=tmp_path / "python", source=None)
     )
     return asked
+
+
+@pytest.fixture(autouse=True)
+def imports(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
+    """The environment in which the flow was imported, each time; nothing is."""
+    found: list[dict[str, str]] = []
+    monkeypatch.setattr("fleet.backends.fleet.import_flow", lambda: found.append(dict(os.environ)))
+    return found
 
 
 def a_request(**fields: Any) -> EvalRequest:
@@ -116,6 +126,51 @@ def test_a_fleet_plans_before_prefect_unless_keys_lie_in_a_block(
     FleetBackend(Ec2Config(), Follower(), services=services, worker_secrets=block).run(a_request())
     planned = ["planned", "prefect is there", "called with a plan"]
     assert happened == (["prefect is there", "called"] if block else planned)
+
+
+def test_the_flow_is_imported_with_the_services_prefect_while_the_plan_sees_the_person_s(
+    monkeypatch: pytest.MonkeyPatch, imports: list[dict[str, str]]
+) -> None:
+    """Prefect reads its settings when it is imported; a task's code has no business with a server of ours."""
+    monkeypatch.setenv("PREFECT_API_URL", "http://theirs/api")
+    planned: list[str] = []
+
+    @contextmanager
+    def services() -> Iterator[Callable[[], None]]:
+        monkeypatch.setenv("PREFECT_API_URL", "http://ours/api")
+        yield lambda: None
+
+    def plan_run(*_: object, env: Mapping[str, str], **__: object) -> None:
+        planned.append(env["PREFECT_API_URL"])
+
+    monkeypatch.setattr("fleet.backends.fleet.plan_run", plan_run)
+    monkeypatch.setattr(FleetBackend, "_call", lambda *_: RunReport(run="r", outcome="success"))
+    FleetBackend(Ec2Config(), Follower(), services=services).run(a_request())
+    assert [one["PREFECT_API_URL"] for one in imports] == ["http://ours/api"]
+    assert planned == ["http://theirs/api"]
+
+
+def test_nothing_changes_the_environment_while_the_flow_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The import reads it, and a variable that goes amid that would be an error."""
+    happened: list[str] = []
+    imported = threading.Event()
+
+    def import_flow() -> None:
+        imported.wait(10)
+        happened.append("imported")
+
+    @contextmanager
+    def services() -> Iterator[Callable[[], None]]:
+        yield lambda: happened.append("pointed there")
+
+    def plan(*_: object) -> None:
+        threading.Timer(0.05, imported.set).start()
+
+    monkeypatch.setattr("fleet.backends.fleet.import_flow", import_flow)
+    monkeypatch.setattr(FleetBackend, "_plan", plan)
+    monkeypatch.setattr(FleetBackend, "_call", lambda *_: RunReport(run="r", outcome="success"))
+    FleetBackend(Ec2Config(), Follower(), services=services).run(a_request())
+    assert happened == ["imported", "pointed there"]
 
 
 def test_a_person_hears_of_files_that_stay_behind_on_this_machine_too(log_dirs: list[str], tmp_path: Path) -> None:

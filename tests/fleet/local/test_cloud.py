@@ -119,5 +119,20 @@ def test_applying_a_cloud_drops_every_variable_that_leads_elsewhere(monkeypatch:
         assert UP.foreign() == [], "nothing is left to drop"
 
 
+def test_prefect_may_be_imported_for_a_cloud_before_aws_of_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest stays the person's: planning still needs it."""
+    coming = LocalCloud(name="a", folder=Path("/clouds/a"), aws_endpoint="", prefect_api="http://prefect:2/api")
+    with monkeypatch.context() as theirs:
+        theirs.setattr(os, "environ", {"AWS_PROFILE": "prod", "PREFECT_API_KEY": "theirs"})
+        coming.apply_to_prefect()
+        assert "PREFECT_API_KEY" not in os.environ
+        assert os.environ["PREFECT_API_URL"] == "http://prefect:2/api"
+        assert os.environ["AWS_PROFILE"] == "prod"
+        assert "AWS_ENDPOINT_URL" not in os.environ
+        before = {name: value for name, value in os.environ.items() if name.startswith("PREFECT")}
+        UP.apply()
+        assert before == {name: value for name, value in os.environ.items() if name.startswith("PREFECT")}
+
+
 def test_the_ui_is_where_the_api_is() -> None:
     assert UP.prefect_ui == "http://prefect:2"
