@@ -20,6 +20,11 @@ from fleet.hawk.api import HawkApi
 from fleet.hawk.sending import to_send
 from fleet.importing import undisturbed
 
+OWN_SERVER = "(Prefect's own for this run, since none is configured)"
+OWN_SERVER_S = 180
+"""Seconds that Prefect's own server gets to begin. At its first start on a machine it makes its database, for which the 20 that
+Prefect gives it don't do where the machine is busy."""
+
 
 class HawkBackend(Backend):
     """Sends requests to a Hawk deployment through Prefect."""
@@ -68,12 +73,21 @@ class HawkBackend(Backend):
 
         # Prefect's settings are read as it is imported.
         with undisturbed():
-            from prefect.settings import get_current_settings
+            from prefect.settings import (
+                PREFECT_API_URL,
+                PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS,
+                temporary_settings,
+            )
 
             from blocks.hawk import hawk_deployment
 
+        url = PREFECT_API_URL.value()
+        if not url:
+            self._follower.stage("Starting a Prefect server for this run")
         try:
-            return hawk_deployment(self._deployment).api()
-        except httpx.HTTPError as error:
-            url = get_current_settings().api.url or "Prefect's own server"
-            raise ServerUnreachable(url=url, why=str(error) or type(error).__name__) from error
+            with temporary_settings({PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS: OWN_SERVER_S}):
+                return hawk_deployment(self._deployment).api()
+        except (httpx.HTTPError, RuntimeError) as error:
+            if url and isinstance(error, RuntimeError):  # what Prefect says of its own server; else a bug
+                raise
+            raise ServerUnreachable(url=url or OWN_SERVER, why=str(error) or type(error).__name__) from error

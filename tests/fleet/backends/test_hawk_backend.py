@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS, temporary_settings
 
 from blocks.ec2_config import Ec2Config
 from blocks.hawk import HawkDeployment, HawkUnknown
@@ -25,10 +26,14 @@ from tests.hawk_server import HANG_UP, TOKEN, HawkServer, hawk_server
 
 
 class Follower(Nobody):
-    """Hears warnings."""
+    """Hears a run."""
 
     def __init__(self) -> None:
+        self.stages: list[str] = []
         self.warnings: list[str] = []
+
+    def stage(self, name: str) -> None:
+        self.stages.append(name)
 
     def warn(self, line: str) -> None:
         self.warnings.append(line)
@@ -131,13 +136,28 @@ def test_a_deployment_that_nobody_knows_is_refused(hawk: HawkServer, called: lis
     assert called == []
 
 
-def test_a_prefect_server_that_is_away_is_named(hawk: HawkServer, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("configured", "error", "said"),
+    [
+        ("http://prefect/api", httpx.ConnectError("refused"), "http://prefect/api doesn't answer: refused"),
+        (None, RuntimeError("Timed out while attempting"), "Prefect's own .* doesn't answer: Timed out"),
+    ],
+)
+def test_a_prefect_server_that_is_away_is_named(
+    configured: str | None, error: Exception, said: str, hawk: HawkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[int] = []
+
     def load(_: str) -> None:
-        raise httpx.ConnectError("refused")
+        given.append(PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS.value())
+        raise error
 
     monkeypatch.setattr(HawkDeployment, "load", staticmethod(load))
-    with pytest.raises(ServerUnreachable, match="refused"):
-        HawkBackend(Ec2Config(), Follower()).run(a_request())
+    follower = Follower()
+    with temporary_settings({PREFECT_API_URL: configured}), pytest.raises(ServerUnreachable, match=said):
+        HawkBackend(Ec2Config(), follower).run(a_request())
+    assert given == [room.OWN_SERVER_S]
+    assert follower.stages == ([] if configured else ["Starting a Prefect server for this run"])
 
 
 def test_no_name_is_looked_up_before_hawk_has_installed_it() -> None:
