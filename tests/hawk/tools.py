@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,9 +18,8 @@ from pathlib import Path
 
 from fleet.cache import cache_folder
 
-HAWK = "3.7.2"
-"""The release that the harness and the tests were written against."""
 ROOT = Path(__file__).parents[2]
+LOCK = ROOT / "requirements.lock"
 PYTHON = "FLEET_HAWK_CPYTHON"
 """Environment variable that names the interpreter where it is not found by itself."""
 DEBIAN = Path("/usr/lib/postgresql")
@@ -36,7 +36,7 @@ class Tools:
     server: Path
     """The Python with `hawk[api]`, and uv beside it."""
     runner: Path
-    """The Python with `hawk[runner]`, and uv: the server's packages and the runner's exclude each other."""
+    """The Python with `hawk[runner,inspect]`, and uv: the server's packages and the runner's exclude each other."""
     client: Path
     """The Python with all that this project's tests need, and `hawk[client]`."""
     postgres: Path
@@ -50,11 +50,17 @@ def tools(say: Callable[[str], None]) -> Tools:
     programs = postgres()
     if shutil.which("setpriv") is None:
         raise ToolMissing("no setpriv on PATH: the harness needs util-linux (apt-get install util-linux)")
-    folder = cache_folder() / f"hawk-{HAWK}"
+    folder = cache_folder() / f"hawk-{hawk_release()}"
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder / "lock"):
         made = {name: _venv(folder / name, requirements, say) for name, requirements in _requirements().items()}
     return Tools(made["server"], made["runner"], made["client"], programs, folder / "packages")
+
+
+def hawk_release() -> str:
+    """The release whose client is locked: server and runner are of the same."""
+    (release,) = re.findall(r"^hawk==(\S+)", LOCK.read_text(), re.MULTILINE)
+    return str(release)
 
 
 def postgres(debian: Path = DEBIAN) -> Path:
@@ -93,13 +99,13 @@ def _version(python: str | Path) -> str | None:
 
 def _requirements() -> dict[str, list[Sequence[str]]]:
     """What uv installs into each environment, call by call."""
+    release = hawk_release()
     return {
-        "server": [[f"hawk[api]=={HAWK}", "uv"]],
-        "runner": [[f"hawk[runner]=={HAWK}", "uv"]],
+        "server": [[f"hawk[api]=={release}", "uv"]],
+        "runner": [[f"hawk[runner,inspect]=={release}", "uv"]],
         "client": [
-            ["--require-hashes", "-r", str(ROOT / "requirements.lock")],
+            ["--require-hashes", "-r", str(LOCK)],
             ["--no-deps", "--editable", str(ROOT)],
-            [f"hawk[client]=={HAWK}"],
         ],
     }
 
@@ -107,7 +113,7 @@ def _requirements() -> dict[str, list[Sequence[str]]]:
 def _venv(folder: Path, calls: Sequence[Sequence[str]], say: Callable[[str], None]) -> Path:
     """The Python of an environment with these packages. It is made anew where it was made for others."""
     python, mark = folder / "bin" / "python", folder / "made-for"
-    wanted = repr(calls) + (ROOT / "requirements.lock").read_text() * (folder.name == "client")
+    wanted = repr(calls) + LOCK.read_text() * (folder.name == "client")
     if python.exists() and mark.exists() and mark.read_text() == wanted:
         return python
     say(f"installing into {folder}")
