@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.bench.figures import HISTORY, Benchmark, Figure, last_kept, moved
 
-PARTS = ("launch", "ratelimit", "cost", "merge", "controller")
+PARTS = ("launch", "ratelimit", "cost", "merge", "controller", "job", "sample", "scaling", "start")
 """Modules of this package with a function `figures`, the quick ones first."""
 OUT = Path("bench.json")
 
