@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from contextlib import suppress
 from typing import Any
 
@@ -25,13 +26,18 @@ class RunCancelled(FleetError):
         return f"flow run {self.run} was cancelled: {self.why}"
 
 
+LATER = ("prefect.flow_engine", "prefect.task_engine", "fastapi.encoders", "boto3")
+"""What Prefect and our own adapters import only when they are called first."""
+
+
 def import_flow() -> None:
     """Import what `call_run_eval` will, which takes seconds; what goes wrong is left to it.
 
     Prefect reads its settings then, so the environment must say by now where its server is. That one needn't answer yet.
     """
     with suppress(Exception), undisturbed():
-        import flows.run_eval  # noqa: F401
+        for name in ("flows.run_eval", *LATER):
+            importlib.import_module(name)
 
 
 def call_run_eval(
