@@ -10,7 +10,7 @@ from prefect.cache_policies import NO_CACHE
 from blocks.account import FleetAccount
 from blocks.ec2_config import Ec2Config
 from fleet.aws.images import WorkerImage, check_image
-from flows.passing import AGAIN
+from flows.passing import again
 
 
 @flow(name="check-ami", flow_run_name="check AMI in {config.region}")
@@ -29,7 +29,7 @@ def check_ami(config: Ec2Config = Ec2Config(), account: str = "default") -> Work
     return image
 
 
-@task(name="look-at-image", task_run_name="look-at-image", cache_policy=NO_CACHE, **AGAIN)
+@task(name="look-at-image", task_run_name="look-at-image", cache_policy=NO_CACHE, **again())
 def look(deployment: FleetAccount, config: Ec2Config) -> WorkerImage:
     """What AWS says of the image, judged."""
     return check_image(

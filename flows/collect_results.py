@@ -34,7 +34,7 @@ from fleet.evals.secrets import RunSecrets
 from fleet.evals.settings import VALUES_ENDING
 from fleet.evals.site import Site
 from flows.names import collect_name
-from flows.passing import AGAIN
+from flows.passing import again
 
 at_hand: ContextVar[RunSecrets | None] = ContextVar("at_hand", default=None)
 """The secrets of the run that collects: code of the request is imported here too, and may want what it had where jobs ran.
@@ -86,7 +86,12 @@ def collected(site: Site, eval_id: EvalId, log_dir: str | None) -> EvalReport:
         return merge_eval.with_options(task_run_name=f"merge {eval_id}")(site, eval_id, log_dir)
     except (FleetError, OSError) as error:
         get_run_logger().error("%s could not be collected: %s", eval_id, error)
-        return unmerged(EvalManifest.read(site.objects.get(site.layout.manifest(eval_id))), site, str(error))
+        return unmerged(manifest_of(site, eval_id), site, str(error))
+
+
+def manifest_of(site: Site, eval_id: EvalId) -> EvalManifest:
+    """The manifest that counts, from S3 where this process doesn't hold it."""
+    return known.get().get(eval_id) or EvalManifest.read(site.objects.get(site.layout.manifest(eval_id)))
 
 
 def unmerged(manifest: EvalManifest, site: Site, why: str) -> EvalReport:
@@ -107,10 +112,10 @@ def unmerged(manifest: EvalManifest, site: Site, why: str) -> EvalReport:
     )
 
 
-@task(name="merge", cache_policy=NO_CACHE, **AGAIN)
+@task(name="merge", cache_policy=NO_CACHE, **again())
 def merge_eval(site: Site, eval_id: EvalId, log_dir: str | None) -> EvalReport:
     """The merged log of one eval."""
-    manifest = known.get().get(eval_id) or EvalManifest.read(site.objects.get(site.layout.manifest(eval_id)))
+    manifest = manifest_of(site, eval_id)
     finished = finished_jobs(site, eval_id)
     done = [job.job for job in manifest.jobs if job.job in finished]
     del finished  # of a hundred thousand, the merge needs the memory
@@ -139,13 +144,14 @@ def merge_eval(site: Site, eval_id: EvalId, log_dir: str | None) -> EvalReport:
                 ),
                 missing=failed,
             )
-        for unusable in report.unusable:
-            get_run_logger().error("%s; the same request runs it again", unusable)
-            set_aside(site, eval_id, unusable.job)
         # Also where the log is there, with what the user's code raised for want of them.
         unmeasured = remedy(lacked) if lacked and report.samples and report.results is None else ""
         stored = site.layout.merged(eval_id, manifest.log_name)
-        site.objects.put(stored, merged)
+        store_log(site, stored, merged)
+        # After that: of a merge that is begun again they are to be told again.
+        for unusable in report.unusable:
+            get_run_logger().error("%s; the same request runs it again", unusable)
+            set_aside(site, eval_id, unusable.job)
         log, undelivered = delivered(merged, log_dir, site.objects.uri(stored))
     remember(site, manifest, report.seconds)
     get_run_logger().info(
@@ -165,6 +171,12 @@ def merge_eval(site: Site, eval_id: EvalId, log_dir: str | None) -> EvalReport:
         why="; ".join(part for part in (report.error, unmeasured, undelivered) if part),
         metrics=metrics_of(report.results),
     )
+
+
+@task(name="store-log", task_run_name="store-log", cache_policy=NO_CACHE, **again())
+def store_log(site: Site, key: str, merged: Path) -> None:
+    """Put the merged log into the bucket; a step of its own, so that no merge is done twice for its sake."""
+    site.objects.put(key, merged)
 
 
 def remember(site: Site, manifest: EvalManifest, seconds: Mapping[str, Sequence[float]]) -> None:

@@ -14,6 +14,7 @@ from fleet.evals.preparation import tags_of
 from fleet.pool.code import code_archive
 from fleet.pool.runs import run_tag, start_worker
 from flows.names import launch_name
+from flows.passing import again
 
 TOGETHER = 50
 """Instances that are asked for before the run is looked at again: Prefect takes a tenth of a second for each, and those that are
@@ -60,7 +61,7 @@ def batches(count: int) -> list[int]:
     return [TOGETHER] * whole + [rest] * bool(rest)
 
 
-@task(name="upload-code", task_run_name="upload-code")
+@task(name="upload-code", task_run_name="upload-code", **again())
 def upload_code(order: WorkerOrder, account: str) -> str:
     """Put this version's code where the instances fetch it; answers its SHA-256."""
     site = cast("FleetAccount", FleetAccount.load(account)).site(order.region)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Self
 
@@ -22,7 +23,7 @@ from bootstrap.environment import built
 from bootstrap.recompute import Warm
 from bootstrap.run_plan import RunPlan
 from fleet.aws.failures import AwsRefused
-from fleet.aws.identity import caller
+from fleet.aws.identity import Caller
 from fleet.aws.parameters import INSTANCE_TAG
 from fleet.aws.prices import Price
 from fleet.cache import cache_folder
@@ -80,6 +81,7 @@ class Run:
         secrets: RunSecrets,
         advanced: bool,
         registry: RegistryAccess,
+        me: Caller,
         setup: bytes | None = None,
     ) -> None:
         self.registry = registry
@@ -93,7 +95,6 @@ class Run:
         attempt = int(runtime.flow_run.run_count or 1)
         self.key = self.id if attempt == 1 else f"{self.id}-{attempt}"
         """Names what this attempt creates: a retried flow run must not meet its own finished workers and deleted queues."""
-        me = caller(site.aws)
         self.owner = me.name
         self.created = Created(run=self.id, secrets=site.secrets_of(self.key) if secrets else "")
         self.handout = Handout(
@@ -294,9 +295,13 @@ class Run:
             self.artifacts.show(self.last)
 
 
+controlled: ContextVar[str] = ContextVar("controlled", default="")
+"""Flow run id of the run that this process controls: in its subflows Prefect names theirs, which nobody cancels."""
+
+
 def asked_to_end() -> bool:
     """Whether a person has asked for the end of this run. Asked once: False where Prefect doesn't answer."""
-    run = runtime.flow_run.id
+    run = controlled.get() or runtime.flow_run.id
     try:
         with temporary_settings(QUICK):
             return bool(run) and workers_of.is_being_cancelled(str(run))

@@ -24,6 +24,7 @@ from blocks.ec2_config import Ec2Config
 from blocks.hawk import Place
 from blocks.secrets import run_secrets
 from bootstrap.run_plan import RunPlan, plan_run, planned_ahead
+from fleet.aws.identity import Caller, caller
 from fleet.aws.images import WorkerImage
 from fleet.aws.prices import hourly_prices
 from fleet.aws.processors import vcpus
@@ -50,6 +51,7 @@ from fleet.evals.request import EvalRequest
 from fleet.evals.result_checks import ResultChecks
 from fleet.evals.secrets import RunSecrets
 from fleet.evals.setup_script import read_setup_script
+from fleet.evals.site import Site
 from fleet.evals.steps import Finished, Limits, Stop, TopUp, ends_soon
 from fleet.pool import runs as workers_of
 from flows.artifacts import instances, show_estimate, show_report
@@ -57,10 +59,10 @@ from flows.check_ami import check_ami
 from flows.collect_results import collect_results, having
 from flows.launch_fleet import batches, launch_fleet
 from flows.names import own_name, run_name
-from flows.passing import AGAIN
+from flows.passing import again
 from flows.preflight import check_permissions
 from flows.provisioning import Provisioning
-from flows.run import Run, asked_to_end, stage
+from flows.run import Run, asked_to_end, controlled, stage
 from flows.run_on_hawk import run_on_hawk
 from flows.watch import CancelledByPerson, Watch, patiently, watching
 
@@ -100,6 +102,7 @@ def run_eval(
         backend: Where it runs: on a fleet of our own, or on a Hawk deployment.
         hawk: Name of the Hawk Deployment block; counts only for the backend hawk.
     """
+    token = controlled.set(str(runtime.flow_run.id or ""))
     try:
         if backend == "hawk":
             return as_asked(hawk_run(request, config, hawk, worker_secrets))
@@ -108,6 +111,8 @@ def run_eval(
         if asked_to_end():
             return cast("State[RunReport]", Cancelled(message=f"cancelled by a person; it had failed: {error}"))
         raise
+    finally:
+        controlled.reset(token)
 
 
 def whole_run(request: EvalRequest, config: Ec2Config, account: str, worker_secrets: str | None) -> State[RunReport]:
@@ -125,14 +130,16 @@ def whole_run(request: EvalRequest, config: Ec2Config, account: str, worker_secr
         registry = home.registry_access()
         if plan.needs_docker and not config.estimate:
             has_login(registry, secrets.variables())
+        site = home.site(config.region)
         run = Run(
-            home.site(config.region),
+            site,
             plan,
             config,
             account,
             secrets=secrets,
             advanced=home.advanced_parameters,
             registry=registry,
+            me=identify(site),
             setup=setup,
         )
         offer = make_estimate(run)
@@ -147,6 +154,7 @@ def whole_run(request: EvalRequest, config: Ec2Config, account: str, worker_secr
             with run:
                 order, watch, owed = prepare(run)
                 send_owed(run, owed)
+                still_ours(run)
                 run.owed = batches(order.fleet_size if watch.tally.open_jobs else 0)
                 launch_owed(run, order, image)
                 follow(run, order, image, watch)
@@ -190,6 +198,12 @@ def as_asked(state: State[RunReport]) -> State[RunReport]:
     )
 
 
+@task(name="identify", task_run_name="identify", cache_policy=NO_CACHE, **again())
+def identify(site: Site) -> Caller:
+    """Who this run is to AWS."""
+    return caller(site.aws)
+
+
 def one_heartbeat() -> AbstractContextManager[object]:
     """The subflows live and die in this flow's process, under its heartbeat: their own would cost a second at each one's end."""
     return temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None})
@@ -221,7 +235,7 @@ def make_plan(request: EvalRequest, config: Ec2Config, folder: Path, secrets: Ru
     return plan
 
 
-@task(name="estimate", task_run_name="estimate", cache_policy=NO_CACHE, **AGAIN)
+@task(name="estimate", task_run_name="estimate", cache_policy=NO_CACHE, **again())
 def make_estimate(run: Run) -> Estimate:
     """What is still to run, on how many instances, at what price."""
     config = run.config
@@ -264,13 +278,14 @@ def approved(offer: Estimate, config: Ec2Config) -> bool:
     return answer
 
 
-@task(name="prepare", task_run_name="prepare", cache_policy=NO_CACHE, **AGAIN)
+@task(name="prepare", task_run_name="prepare", cache_policy=NO_CACHE, **again())
 def prepare(run: Run) -> tuple[WorkerOrder, Watch, deque[tuple[EvalId, JobId]]]:
     """Put everything that instances will look for: artifacts, manifests, queues; the jobs that are to be sent.
 
     LockHeld: another run works on it.
     """
     listener.get().stage("Preparing")
+    still_ours(run)
     site, created = run.site, run.created
     since, me = datetime.now(UTC).isoformat(timespec="seconds"), LockProcess.current()
     try:
@@ -328,10 +343,17 @@ def prepare(run: Run) -> tuple[WorkerOrder, Watch, deque[tuple[EvalId, JobId]]]:
     return order, run.watch, owed
 
 
-@task(name="send-jobs", task_run_name="send-jobs", cache_policy=NO_CACHE, **AGAIN)
+@task(name="send-jobs", task_run_name="send-jobs", cache_policy=NO_CACHE, **again())
 def send_owed(run: Run, owed: deque[tuple[EvalId, JobId]]) -> None:
     """A message for each job."""
     send_jobs(run.site, run.created.intake, owed)
+
+
+def still_ours(run: Run) -> None:
+    """Where a step took long, or was begun again. LockHeld: another controller has taken an eval over meanwhile."""
+    run.locks.renew()
+    if run.locks.lost:
+        raise run.locks.lost
 
 
 def launch_owed(run: Run, order: WorkerOrder, image: WorkerImage) -> None:

@@ -27,7 +27,7 @@ from fleet.hawk.pages import viewer_of
 from fleet.hawk.sending import to_send
 from flows.artifacts import show_report
 from flows.hawk_run import HawkRun
-from flows.passing import AGAIN
+from flows.passing import again
 from flows.run import asked_to_end, stage
 from flows.watch import CancelledByPerson
 
@@ -127,7 +127,7 @@ def launch(run: HawkRun, step: Submit | Resume) -> None:
         raise HawkRunEnded(why=ended.why)
 
 
-@task(name="collect", task_run_name="collect", cache_policy=NO_CACHE, **AGAIN)
+@task(name="collect", task_run_name="collect", cache_policy=NO_CACHE, **again())
 def collect(run: HawkRun, folder: Path) -> list[EvalReport]:
     """What each expected log says, as files in `folder`. HawkError."""
     stage("Collecting results")

@@ -119,6 +119,7 @@ SERVER_TROUBLE = frozenset(
         "500",
         "502",
         "503",
+        "504",
     }
 )
 """AWS's own fault, which doesn't say whether it did as asked. An answer without a readable body has its HTTP status as its code."""

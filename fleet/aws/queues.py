@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from fleet.aws.failures import THROTTLED, AwsRefused, Throttled, calling
+from fleet.aws.failures import AwsRefused, calling
 from fleet.aws.session import Aws
 from fleet.errors import FleetError
 
@@ -73,6 +73,13 @@ class QueueDeletedRecently(AwsRefused):
             f"SQS doesn't give the name {self.target} again yet: a queue of this name was deleted a moment ago. "
             "Start again in a minute"
         )
+
+
+class PartlySent(AwsRefused):
+    """SQS took some messages of a batch, and after several tries not the others."""
+
+    untaken: list[str]
+    """Their bodies."""
 
 
 class LeaseLost(FleetError):
@@ -203,7 +210,10 @@ class Queues:
         )
 
     def send(self, url: str, bodies: Sequence[str], delay: int = 0) -> None:
-        """Send each body as one message, hidden for `delay` seconds (at most 900). AwsRefused: some may have been sent."""
+        """Send each body as one message, hidden for `delay` seconds (at most 900).
+
+        AwsRefused: some may have been sent; PartlySent says which weren't, of the batch that it is about.
+        """
         for batch in batches(bodies):
             self._send_batch(url, batch, delay)
 
@@ -283,8 +293,9 @@ class Queues:
             again = {failure["Id"] for failure in failed}
             left = [entry for entry in left if entry["Id"] in again]
             self._pause(0.2 * 2**attempt)
-        kind = Throttled if failed[0]["Code"] in THROTTLED else AwsRefused
-        raise kind(
+        untaken = [bodies[int(failure["Id"])] for failure in failed]
+        raise PartlySent(
+            untaken=untaken,
             service="sqs",
             operation="SendMessageBatch",
             code=failed[0]["Code"],

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from fleet.aws.objects import ObjectAbsent, StoredObject
-from fleet.aws.queues import BATCH
+from fleet.aws.queues import BATCH, PartlySent
 from fleet.aws.tags import value_of
 from fleet.evals.dead_letters import MOST_TAKEN
 from fleet.evals.documents import EvalId, EvalManifest, JobFailure, JobId, JobMessage
@@ -166,9 +166,18 @@ def owed_jobs(tallies: Iterable[EvalTally], expected: Expected) -> deque[tuple[E
 
 
 def send_jobs(site: Site, queue: str, owed: deque[tuple[EvalId, JobId]]) -> None:
-    """A message for each job owed, which is struck off then: called again after an AwsRefused, it goes on with the others."""
+    """A message for each job owed, which is struck off then: called again after an AwsRefused, it goes on with the others.
+
+    Only those whose answer was lost are sent twice, which is harmless: the first result of a job counts.
+    """
     while owed:
-        some = list(islice(owed, BATCH))
-        site.queues.send(queue, [JobMessage(eval_id=eval_id, job=job).write() for eval_id, job in some])
+        some = {JobMessage(eval_id=eval_id, job=job).write(): (eval_id, job) for eval_id, job in islice(owed, BATCH)}
+        try:
+            site.queues.send(queue, list(some))
+        except PartlySent as refusal:
+            for _ in some:
+                owed.popleft()
+            owed.extendleft(some[body] for body in reversed(refusal.untaken))
+            raise
         for _ in some:
             owed.popleft()

@@ -192,6 +192,7 @@ class Controller:
         from flows import collect_results as module
 
         stubs: Any = module
+        stubs.store_log = module.store_log.fn
         stubs.build = lambda *_, **__: SimpleNamespace(spec=SimpleNamespace(settings=[]))
         stubs.values_in_place = _nothing
         stubs.Recompute = lambda *_, **__: Elsewhere(self.folder / "plan.eval")

@@ -13,6 +13,7 @@ import pytest
 
 from bootstrap.environment import JobEnvironment
 from bootstrap.recompute import Recompute, RecomputeFailed
+from fleet.aws.failures import Throttled
 from fleet.evals.documents import EnvironmentSpec, SettingSpec
 from fleet.evals.merge import MergeReport
 from fleet.evals.secrets import RunSecrets
@@ -88,6 +89,7 @@ def merging(environment: JobEnvironment, monkeypatch: pytest.MonkeyPatch) -> Mer
     monkeypatch.setattr(collect_results, "failed_jobs", lambda *_: {})
     monkeypatch.setattr(collect_results, "build", lambda *_, **__: environment)
     monkeypatch.setattr(collect_results, "merge", made)
+    monkeypatch.setattr(collect_results, "store_log", collect_results.store_log.fn)
     return made
 
 
@@ -193,3 +195,28 @@ def test_a_log_that_cannot_be_delivered_stays_in_the_bucket_and_says_so(tmp_path
     log, why = delivered(merged, str(tmp_path / "taken"), "s3://b/merged")
     assert log == "s3://b/merged"
     assert why.startswith(f"the log could not be put into {tmp_path / 'taken'} and stays in the bucket: ")
+
+
+@pytest.mark.fault("no-answer")
+def test_a_log_that_cannot_be_stored_yet_is_not_merged_for_it_again_and_sets_nothing_aside(
+    merging: Merging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is set aside is gone for the next merge, which would say less of it."""
+    unusable: Any = SimpleNamespace(job="000000-0")
+    monkeypatch.setattr(collect_results, "merge", lambda *_, **__: dataclasses.replace(UNMEASURED, unusable=(unusable,)))
+    monkeypatch.setattr(collect_results, "get_run_logger", lambda: logging.getLogger("collect"))
+    put_aside: list[str] = []
+    monkeypatch.setattr(collect_results, "set_aside", lambda _site, _eval, job: put_aside.append(job))
+    busy = Throttled(service="s3", operation="PutObject", code="SlowDown", target="merged", why="")
+
+    def refuses(*_: object) -> None:
+        raise busy
+
+    monkeypatch.setattr(collect_results, "store_log", refuses)
+    with having(SECRETS), pytest.raises(Throttled):
+        merge_eval.fn(a_site(), "eval", None)
+    assert put_aside == []
+    monkeypatch.setattr(collect_results, "store_log", lambda *_: None)
+    with having(SECRETS):
+        merge_eval.fn(a_site(), "eval", None)
+    assert put_aside == ["000000-0"]

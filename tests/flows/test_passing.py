@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
-from prefect.client.schemas.objects import TaskRun
+from prefect.logging import disable_run_logger
 from prefect.states import Failed
 
 from fleet.aws.failures import AwsRefused, Denied, Throttled, Unreachable
 from fleet.errors import FleetError
 from fleet.evals.listener import Nobody, listener
 from fleet.evals.lock import LockHeld
-from fleet.hawk.api import HawkFailed, HawkForbidden, HawkUnreachable
-from flows import passing
+from fleet.pool import runs
+from flows import passing, run
 from flows.watch import PATIENCE_S
 
 
@@ -39,31 +39,58 @@ def told() -> Any:
     listener.reset(token)
 
 
-def is_begun_again(error: FleetError, *, seconds: float = 0.0) -> bool:
-    began: Any = datetime.now(UTC) - timedelta(seconds=seconds)
-    run = TaskRun.model_construct(task_key="prepare", dynamic_key="0", start_time=began)
-    return passing.may_pass(SimpleNamespace(name="prepare"), run, Failed(data=error))
+class Step:
+    """One task run that fails again and again, at moments of a clock."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.may_pass = passing.MayPass(clock=lambda: self.now)
+        self.run: Any = SimpleNamespace(id=uuid4())
+
+    def fails(self, error: FleetError, *, after: float = 0.0) -> bool:
+        """Whether it is begun again after this failure, so many seconds after the last one."""
+        self.now += after
+        with disable_run_logger():
+            return self.may_pass(SimpleNamespace(name="prepare"), self.run, Failed(data=error))
+
+
+@pytest.fixture
+def step(monkeypatch: pytest.MonkeyPatch) -> Step:
+    monkeypatch.setattr(passing, "asked_to_end", lambda: False)
+    return Step()
+
+
+BUSY = an_error(Throttled, "SlowDown")
 
 
 @pytest.mark.fault("no-answer")
 @pytest.mark.parametrize(
     "error",
     [
-        an_error(Throttled, "SlowDown"),
+        BUSY,
         an_error(Unreachable, "EndpointConnectionError"),
         an_error(AwsRefused, "InternalError"),
         an_error(AwsRefused, "503"),
+        an_error(AwsRefused, "504"),
         an_error(AwsRefused, "RequestTimeout"),
-        HawkUnreachable(address="https://hawk", asked="the logs", why="no answer"),
-        HawkFailed(address="https://hawk", asked="the logs", why="503"),
     ],
-    ids=lambda error: getattr(error, "code", type(error).__name__),
+    ids=lambda error: error.code,
 )
-def test_what_time_mends_is_begun_again_for_five_minutes(error: FleetError, told: list[str]) -> None:
-    assert is_begun_again(error, seconds=PATIENCE_S - 5)
+def test_what_time_mends_is_begun_again_for_five_minutes_and_told_once(
+    error: AwsRefused, step: Step, told: list[str]
+) -> None:
+    assert step.fails(error)
+    assert step.fails(error, after=PATIENCE_S - 1)
+    assert not step.fails(error, after=1)
     assert told == [f"prepare: {error}. It is tried again, for 5 minutes at most"]
-    assert not is_begun_again(error, seconds=PATIENCE_S)
-    assert len(told) == 1
+
+
+@pytest.mark.fault("no-answer")
+def test_the_last_call_of_a_long_step_has_its_five_minutes_too(step: Step, told: list[str]) -> None:
+    """Patience counts from the trouble: a merge of an hour that S3 refuses at its end is not lost at once."""
+    assert step.fails(BUSY, after=3600)
+    assert step.fails(BUSY, after=3600), "what it met then was another trouble"
+    assert len(told) == 2
 
 
 @pytest.mark.parametrize(
@@ -71,20 +98,36 @@ def test_what_time_mends_is_begun_again_for_five_minutes(error: FleetError, told
     [
         an_error(Denied, "AccessDenied"),
         an_error(AwsRefused, "NoSuchBucket"),
-        HawkForbidden(address="https://hawk", asked="the logs", why="403"),
         LockHeld(eval_id="e", run="r", owner="ada", since="now", seconds=1, pid=None),
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_what_it_does_not_is_said_at_once(error: FleetError, told: list[str]) -> None:
-    assert not is_begun_again(error)
+def test_what_it_does_not_is_said_at_once(error: FleetError, step: Step, told: list[str]) -> None:
+    assert not step.fails(error)
     assert told == []
 
 
-def test_nor_is_anything_of_a_run_that_a_person_has_cancelled(told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nor_is_anything_of_a_run_that_a_person_has_cancelled(
+    step: Step, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(passing, "asked_to_end", lambda: True)
-    assert not is_begun_again(an_error(Throttled, "SlowDown"))
+    assert not step.fails(BUSY)
     assert told == []
+
+
+@pytest.mark.fault("cancelled")
+def test_the_run_that_is_asked_about_in_a_subflow_is_the_one_that_people_cancel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Prefect names the subflow there, which goes on."""
+    monkeypatch.setattr(runs, "is_being_cancelled", lambda run: run == "run-eval's")
+    monkeypatch.setattr(run, "runtime", SimpleNamespace(flow_run=SimpleNamespace(id="the subflow's")))
+    assert not run.asked_to_end()
+    token = run.controlled.set("run-eval's")
+    try:
+        assert run.asked_to_end()
+    finally:
+        run.controlled.reset(token)
 
 
 def test_the_count_of_retries_ends_none_of_them() -> None:

@@ -59,6 +59,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(story, "run_secrets", lambda *_: RunSecrets(secrets))
         monkeypatch.setattr(story, "check_permissions", lambda *_, **__: None)
         monkeypatch.setattr(story, "make_plan", lambda *_: Planned(docker))
+        monkeypatch.setattr(story, "identify", lambda _: None)
         monkeypatch.setattr(story, "Run", go_on)
         run_eval.fn(a_request(), Ec2Config(estimate=estimate))
 

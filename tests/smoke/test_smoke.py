@@ -86,6 +86,7 @@ def test_the_last_check_is_that_nothing_is_left_and_it_is_never_left_out() -> No
 
 @pytest.mark.long
 @pytest.mark.cloud
+@pytest.mark.timeout(600)
 @pytest.mark.fault("instance-dies")
 def test_the_smoke_test_passes_on_the_local_cloud(cloud: CloudUnderTest) -> None:
     """The same program, pointed at another account: what `make smoke-aws` does is what is run here."""
@@ -95,7 +96,7 @@ def test_the_smoke_test_passes_on_the_local_cloud(cloud: CloudUnderTest) -> None
         env={**kept, **cloud.local.environment()},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=560,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from fleet.aws.failures import Throttled
 from fleet.aws.processors import vcpus
 from fleet.aws.session import Aws
 from tests.fleet.aws.conftest import REGION, fail
@@ -18,3 +21,10 @@ def test_nothing_is_said_where_ec2_may_not_be_asked_or_knows_no_such_type() -> N
     unknown = Aws(REGION)
     fail(unknown.ec2, "DescribeInstanceTypes", "InvalidInstanceType", status=400)
     assert vcpus(unknown, ["c5.larger"]) == {}
+
+
+def test_where_ec2_is_busy_the_step_that_asks_is_begun_again() -> None:
+    own = Aws(REGION)
+    fail(own.ec2, "DescribeInstanceTypes", "RequestLimitExceeded", status=503)
+    with pytest.raises(Throttled):
+        vcpus(own, ["c5.large"])

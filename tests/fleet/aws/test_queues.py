@@ -14,6 +14,7 @@ from fleet.aws.queues import (
     NEW_SECONDS,
     SEND_TRIES,
     LeaseLost,
+    PartlySent,
     QueueDeletedRecently,
     QueueGone,
     Queues,
@@ -257,8 +258,9 @@ def test_messages_that_sqs_could_not_take_are_sent_again_and_no_others(waits: li
 
 def test_messages_that_sqs_never_takes_are_an_error_with_their_count(waits: list[float]) -> None:
     sqs = SqsThatFailsSome("RequestThrottled", sender_fault=False, rounds=99)
-    with pytest.raises(Throttled, match="5 of 10 messages not taken"):
+    with pytest.raises(PartlySent, match="RequestThrottled: 5 of 10 messages not taken") as refused:
         Queues(FakeAws(sqs), pause=waits.append).send("url", [str(n) for n in range(10)])
+    assert sorted([*refused.value.untaken, *sqs.taken]) == [str(n) for n in range(10)]
     assert len(waits) == SEND_TRIES - 1
 
 

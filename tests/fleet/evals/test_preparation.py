@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from fleet.aws.failures import Throttled
+from fleet.aws.queues import PartlySent
 from fleet.evals.documents import JobMessage
 from fleet.evals.preparation import send_jobs
 
@@ -38,3 +39,27 @@ def test_what_was_sent_before_a_refusal_is_not_sent_again() -> None:
     send_jobs(cast("Any", SimpleNamespace(queues=queues)), "q", owed)
     assert queues.taken == jobs
     assert not owed
+
+
+class HalfQueues(FakeQueues):
+    """Takes half of the third batch."""
+
+    def send(self, url: str, bodies: list[str]) -> None:
+        try:
+            super().send(url, bodies)
+        except Throttled as refused:
+            self.taken += [JobMessage.read(body).job for body in bodies[::2]]
+            facts = {name: getattr(refused, name) for name in ("service", "operation", "code", "target", "why")}
+            raise PartlySent(**facts, untaken=bodies[1::2]) from refused
+
+
+@pytest.mark.fault("no-answer")
+def test_of_a_batch_that_was_taken_in_part_the_rest_is_sent() -> None:
+    queues = HalfQueues()
+    jobs = [f"{number:06}-0" for number in range(35)]
+    owed = deque(("e", job) for job in jobs)
+    with pytest.raises(PartlySent):
+        send_jobs(cast("Any", SimpleNamespace(queues=queues)), "q", owed)
+    assert [job for _, job in owed] == [*jobs[21:30:2], *jobs[30:]]
+    send_jobs(cast("Any", SimpleNamespace(queues=queues)), "q", owed)
+    assert sorted(queues.taken) == jobs
