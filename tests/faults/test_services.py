@@ -155,7 +155,7 @@ def test_a_run_is_planned_prepared_and_collected_though_aws_refuses_each_step_fo
     finally:
         kit.clear()
     assert struck == [TRIES] * 7
-    for step in ("look-at-image", "estimate", "prepare", "send-jobs", "merge"):
+    for step in ("look-at-image", "estimate", "prepare", "send-jobs", "store-log"):
         assert f"{step}: " in done.err
     assert "It is tried again, for 5 minutes at most" in done.err
     expect_untouched(cloud, done)

@@ -16,6 +16,11 @@ from fleet.evals.listener import Nobody, listener
 from fleet.evals.lock import LockHeld
 from fleet.pool import runs
 from flows import passing, run
+from flows.check_ami import look
+from flows.collect_results import merge_eval, store_log
+from flows.launch_fleet import upload_code
+from flows.run_eval import identify, make_estimate, prepare, send_owed
+from flows.run_on_hawk import collect
 from flows.watch import PATIENCE_S
 
 
@@ -133,3 +138,15 @@ def test_the_run_that_is_asked_about_in_a_subflow_is_the_one_that_people_cancel(
 def test_the_count_of_retries_ends_none_of_them() -> None:
     *most, last = passing.DELAYS
     assert sum(most) + (passing.RETRIES - len(most)) * last > PATIENCE_S
+
+
+@pytest.mark.fault("no-answer")
+@pytest.mark.parametrize(
+    "step",
+    [identify, make_estimate, look, prepare, send_owed, upload_code, merge_eval, store_log, collect],
+    ids=lambda step: step.name,
+)
+def test_each_step_that_asks_aws_or_hawk_is_begun_again(step: Any) -> None:
+    """Each with troubles of its own. The watch bears them itself, and secrets are written with patience."""
+    assert isinstance(step.retry_condition_fn, passing.MayPass)
+    assert step.retries == passing.RETRIES
