@@ -25,7 +25,7 @@ SLOTS = 4
 SAMPLES_PER_JOB = 4
 JOBS = 48
 """Three rounds of all slots for the largest fleet."""
-LATENCY_S = 10.0
+LATENCY_S = 8.0
 NAME = "bench-scaling"
 
 
