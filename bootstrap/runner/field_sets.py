@@ -1,49 +1,59 @@
-"""What pydantic keeps of an object beside its values, the set of the fields that were given, kept once for all scores.
+"""What pydantic keeps of an object beside its values, the set of the fields that were given: kept once for scores with equal ones.
 
 Inspect makes four or five objects of each score of a log, and those sets are half of what they take: 230 bytes for up to
-four fields, 740 for more. Metrics, reducers and the log's writer look at values only.
+four fields, 740 for more. Nobody sees a difference: who asks a score for its set gets one of the score's own.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from types import MemberDescriptorType
+from typing import Any
 
-from inspect_ai.log import EvalSampleScore
-from inspect_ai.scorer import SampleScore, Score
+from inspect_ai import scorer
 
-_ALL: dict[type[Any], set[str]] = {model: set(model.model_fields) for model in (Score, SampleScore, EvalSampleScore)}
-"""All fields, so that a field that is assigned to later is in its object's set already."""
-
-Made = TypeVar("Made", Score, SampleScore)
-
-
-def slim(score: Made) -> Made:
-    """The same object, with all its fields said to be given. One of another class, if only a derived one, stays as it is."""
-    if (names := _ALL.get(type(score))) is not None:
-        object.__setattr__(score, "__pydantic_fields_set__", names)
-    return score
+_SLOT = "__pydantic_fields_set__"
+_MODELS = ("Score", "SampleScore")
+"""`EvalSampleScore`, and a user's own kinds of scores, inherit from the first."""
 
 
 @contextmanager
-def slim_scores() -> Iterator[None]:
-    """In the block, whoever makes a score in this process makes it slim."""
-    made_by = {model: model.__init__ for model in (Score, SampleScore)}  # the third inherits from the first
-    for model, init in made_by.items():
-        setattr(model, "__init__", _slimming(init))  # noqa: B010 - mypy takes no assignment to a method
+def shared_field_sets() -> Iterator[None]:
+    """In the block, scores share these sets. One that was made in it is of use only in it.
+
+    Where a release of Inspect or pydantic keeps them otherwise, nothing is shared, and a merge takes the memory.
+    """
+    changed: list[type[Any]] = []
+    for model in filter(None, (getattr(scorer, name, None) for name in _MODELS)):
+        slot = getattr(model, _SLOT, None)
+        if isinstance(slot, MemberDescriptorType):
+            setattr(model, _SLOT, _sharing(slot))
+            changed.append(model)
     try:
         yield
     finally:
-        for model, init in made_by.items():
-            setattr(model, "__init__", init)  # noqa: B010
+        for model in changed:
+            delattr(model, _SLOT)
 
 
-def _slimming(init: Any) -> Any:
-    @functools.wraps(init)
-    def made(self: Any, /, **data: Any) -> None:
-        init(self, **data)
-        slim(self)
+def _sharing(slot: MemberDescriptorType) -> property:
+    """In the place of pydantic's slot: holds a frozen set, the same for all that are equal, until someone asks for it.
 
-    return made
+    Who asks may be about to change it, as pydantic is when a field is assigned to.
+    """
+    shared: dict[frozenset[str], frozenset[str]] = {}
+
+    def given(score: Any) -> set[str]:
+        names = slot.__get__(score)
+        if isinstance(names, frozenset):
+            names = set(names)
+            slot.__set__(score, names)
+        own: set[str] = names
+        return own
+
+    def keep(score: Any, names: set[str]) -> None:
+        frozen = frozenset(names)
+        slot.__set__(score, shared.setdefault(frozen, frozen))
+
+    return property(given, keep)

@@ -19,7 +19,7 @@ from inspect_ai.log import EvalError, EvalLog, EvalStats, read_eval_log, recompu
 from inspect_ai.model import ModelUsage
 
 from . import inside
-from .field_sets import slim_scores
+from .field_sets import shared_field_sets
 from .records import sorted_out
 
 
@@ -31,8 +31,9 @@ def main(_: list[str]) -> int:
     trouble = import_code(log)
     if not (order := _told()):
         return 1
-    complete(log, order, trouble)
-    write_eval_log(log, order["out"])
+    with shared_field_sets():
+        complete(log, order, trouble)
+        write_eval_log(log, order["out"])
     return 0
 
 
@@ -79,8 +80,7 @@ def complete(log: EvalLog, order: dict[str, Any], trouble: Exception | None = No
 
 def _measure(log: EvalLog, total_samples: int, trouble: Exception | None) -> None:
     try:
-        with slim_scores():
-            _recompute(log, trouble)
+        _recompute(log, trouble)
     except Exception as error:  # noqa: BLE001 (a user's metric may raise anything)
         log.results = log.reductions = None
         log.status = "error"

@@ -15,14 +15,14 @@ from typing import Any, BinaryIO, cast
 from inspect_ai.log import EvalError, EvalSample
 from inspect_ai.scorer import Score
 
-from .field_sets import slim
-
 _BLANK = EvalSample.model_construct(id=0, epoch=1, input="", target="")
 """What is copied for each sample: pydantic would look at the defaults of all thirty fields anew each time, for a millisecond."""
 _FAILED = EvalError(message="", traceback="", traceback_ansi="")
 
-_same = lru_cache(maxsize=1000)(str)
-"""A text that was seen of late, instead of an equal one: the samples of a log have names, groups and answers in common."""
+_SHORT = 100
+"""Characters of a text that is worth keeping: a thousand explanations could take a hundred megabytes, and are hardly equal."""
+
+_kept = lru_cache(maxsize=1000)(str)
 
 
 class Records:
@@ -53,9 +53,7 @@ class LightSamples(Records):
         light = {
             "id": record["id"],
             "epoch": record["epoch"],
-            "scores": None
-            if scores is None
-            else {name: slim(Score.model_validate(score)) for name, score in scores.items()},
+            "scores": None if scores is None else {name: Score.model_validate(score) for name, score in scores.items()},
             "metadata": record["metadata"],
             "error": _FAILED if record["failed"] else None,
         }
@@ -66,8 +64,13 @@ class LightSamples(Records):
         return cast("list[EvalSample]", self)
 
 
+def _same(value: Any) -> Any:
+    """A short text that was seen of late, instead of an equal one: samples have names, groups and answers in common."""
+    return _kept(value) if type(value) is str and len(value) <= _SHORT else value
+
+
 def _sharing(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {_same(name): _same(value) if type(value) is str else value for name, value in members}
+    return {_same(name): _same(value) for name, value in members}
 
 
 def sorted_out(file: BinaryIO) -> tuple[LightSamples, Records, bool]:

@@ -54,3 +54,13 @@ def test_equal_texts_of_samples_are_one() -> None:
     assert other.scores is not None
     assert one.scores["match"].answer is other.scores["match"].answer
     assert next(iter(one.metadata)) is next(iter(other.metadata))
+
+
+def test_a_long_text_is_kept_by_nobody_but_its_sample() -> None:
+    """A thousand explanations of a hundred kilobytes would be a hundred megabytes."""
+    score = {"match": {"value": 1, "answer": "a" * 100, "explanation": "b" * 101}}
+    file = written(*(sample([1, number, ""], scores=score) for number in range(2)))
+    one, other = ((sample.scores or {})["match"] for sample in sorted_out(file)[0])
+    assert one.answer is other.answer
+    assert one.explanation == other.explanation
+    assert one.explanation is not other.explanation
