@@ -14,9 +14,11 @@ def for_good() -> Iterator[None]:
     An import of Inspect takes a tenth less. And a collector writes into each object that it looks at: of all that is imported,
     every runner would soon have a copy of its own (some 40 MB) instead of sharing the zygote's.
     """
+    enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.freeze()
-        gc.enable()
+        if enabled:
+            gc.freeze()
+            gc.enable()

@@ -192,6 +192,20 @@ def test_a_next_process_that_cannot_be_started_costs_no_merge_the_one_that_waits
         assert warm.waiting is None
 
 
+@pytest.mark.parametrize(
+    ("given", "seen"),
+    [({}, "1 131072"), ({"MALLOC_ARENA_MAX": "4"}, "4 131072"), ({"MALLOC_MMAP_THRESHOLD_": "65536"}, "1 65536")],
+)
+def test_a_process_gives_memory_back_unless_its_environment_says_otherwise(
+    given: dict[str, str], seen: str, tmp_path: Path
+) -> None:
+    python = fake_python(tmp_path, f'echo "$MALLOC_ARENA_MAX $MALLOC_MMAP_THRESHOLD_" > {tmp_path}/seen')
+    child = Child(own_environment(tmp_path, python), given)
+    child.process.wait(60)
+    child.end()
+    assert (tmp_path / "seen").read_text().strip() == seen
+
+
 def test_a_process_whose_controller_is_killed_ends(tmp_path: Path) -> None:
     """It has a pipe as its standard input, of which nobody else has the other end."""
     child = Child(own_environment(tmp_path), dict(os.environ))
