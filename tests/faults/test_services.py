@@ -130,7 +130,7 @@ TRIES = 4
 """One more than the SDK makes."""
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.fault("no-answer")
 def test_a_run_is_planned_prepared_and_collected_though_aws_refuses_each_step_for_a_while(
     cloud: CloudUnderTest, tmp_path: Path
