@@ -31,11 +31,11 @@ from fleet.hawk.following import (
     next_step,
 )
 from fleet.hawk.logs import whole
-from fleet.hawk.looking import STOP_S, end, look
+from fleet.hawk.looking import END_S, Launch, end, look
 from fleet.hawk.mapping import EvalSet
 from fleet.hawk.pages import page
 from flows.artifacts import LiveArtifacts
-from flows.run import deaf_to_sigterm
+from flows.run import undisturbed
 from flows.watch import warn
 
 LOOK_S = 5.0
@@ -77,6 +77,8 @@ class HawkRun:
         self.seen = Seen(eval_set.id, evals=len(eval_set.expected))
         self._at_work = False
         """Whether Hawk may be at work for this run, as far as is known."""
+        self._open = False
+        """Whether a launch has no good answer, and nothing has shown since that it took place."""
         self._clock, self._sleep = clock, sleep
         self._began = clock()
         self._artifacts = LiveArtifacts("hawk-tasks")
@@ -93,22 +95,25 @@ class HawkRun:
         if issubclass(kind, Exception):
             warn(f"the eval set {self.eval_set.id} may go on at Hawk; the same request follows it")
             return
-        warn(f"ending the eval set {self.eval_set.id} at Hawk, which takes {STOP_S:g} s at most")
-        with deaf_to_sigterm():
+        name, helps = self.eval_set.id, f"`hawk delete {self.eval_set.id}` ends it"
+        with undisturbed(
+            seconds=END_S,
+            say=warn,
+            still=f"ending the eval set {name} at Hawk",
+            leaves="its runner would go on asking models. Ctrl-C once more leaves it",
+            left=f"left as it is: {helps}",
+        ):
+            warn(f"ending the eval set {name} at Hawk, {END_S:g} s at most")
             try:
-                end(self.api, self.eval_set.id, sleep=self._sleep, clock=self._clock)
-            except (FleetError, KeyboardInterrupt) as unended:
-                why = str(unended) or "interrupted"
-                warn(
-                    f"the eval set {self.eval_set.id} may go on at Hawk: {why}. `hawk delete {self.eval_set.id}` ends it"
-                )
-                if not isinstance(unended, FleetError):
-                    raise
+                end(self.api, name, launch=self._launch, sleep=self._sleep, clock=self._clock)
+            except FleetError as unended:
+                warn(f"the eval set {name} may go on at Hawk: {unended}. {helps}")
 
     def next(self) -> Step:
         """Look, and say what to do now; what is seen is shown. HawkError: what time doesn't mend."""
         seen = look(self.api, self.eval_set.id)
         self.seen, step = next_step(self.seen, seen, self._clock())
+        self._open = self._open and not self.seen.alive
         if isinstance(step, Follow):
             self._at_work = self.seen.known or self.seen.launched or self.seen.refused is not None
             self._show(step, seen.progress)
@@ -119,15 +124,16 @@ class HawkRun:
     def launch(self, step: Submit | Resume) -> Ended | None:
         """Do as the step says. None: it is under way, or the next look will tell. HawkError: Hawk doesn't take it."""
         error = None
-        self._at_work = True  # from now on: an interruption may come when Hawk has it and hasn't answered
+        self._at_work = self._open = True  # from now on: an interruption may come when Hawk has it and hasn't answered
         try:
             for warning in self._launched(step).warnings:
                 warn(f"Hawk: {warning}")
+            self._open = False
         except (HawkConflict, *PASSING) as refused:
             get_run_logger().warning("%s", refused)
             error = refused
         except FleetError:
-            self._at_work = False
+            self._at_work = self._open = False
             raise
         self.seen, then = after_launch(self.seen, self._clock(), error)
         if isinstance(then, Follow):
@@ -151,6 +157,12 @@ class HawkRun:
     def link(self) -> str:
         """The eval set as Markdown: a link to Hawk's page where that is known."""
         return f"[{self.eval_set.id}]({self.page})" if self.page else f"`{self.eval_set.id}`"
+
+    @property
+    def _launch(self) -> Launch:
+        if self._open:
+            return Launch.OPEN
+        return Launch.ANSWERED if self.seen.launched and not self.seen.alive else Launch.SEEN
 
     def _launched(self, step: Submit | Resume) -> Submitted:
         secrets = self.secrets.variables()

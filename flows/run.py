@@ -317,11 +317,18 @@ def stage(name: str) -> None:
 
 @contextmanager
 def undisturbed(
-    *, seconds: float, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    *,
+    seconds: float,
+    say: Callable[[str], None],
+    still: str = "cleaning up",
+    leaves: str = "what is left would go on costing money. Ctrl-C once more leaves it to `fleet reap`",
+    left: str = "left as it is: `fleet reap` removes it",
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
     """A block of at most about so many seconds that no signal cuts short, but for a Ctrl-C of somebody who knows what it leaves.
 
-    At a terminal people press it again. They are told what goes on, and only who presses it once more has their way.
+    At a terminal people press it again. They are told what goes on (`still`, `leaves`), and only who presses it once more has
+    their way, which `left` says.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -331,12 +338,9 @@ def undisturbed(
     def interrupted(_number: int, _frame: object) -> None:
         if not told:
             told.append(clock())
-            say(
-                f"still cleaning up, {seconds:g} s at most: what is left would go on costing money. Ctrl-C once more leaves it to "
-                "`fleet reap`"
-            )
+            say(f"still {still}, {seconds:g} s at most: {leaves}")
         elif clock() - told[0] >= ONCE_MORE_S:
-            say("left as it is: `fleet reap` removes it")
+            say(left)
             raise KeyboardInterrupt
 
     # Who else listens would take a Ctrl-C in here for the end of a run that ends by itself (`fleet.backends.farewell`).

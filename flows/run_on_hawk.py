@@ -20,6 +20,7 @@ from fleet.evals.delivery import check_log_dir, deliver
 from fleet.evals.report import EvalReport, RunReport, outcome_of
 from fleet.evals.request import EvalRequest
 from fleet.hawk.api import HawkError
+from fleet.hawk.connect import without
 from fleet.hawk.following import Collect, Ended, Follow, Resume, Submit
 from fleet.hawk.logs import read_logs, reports
 from fleet.hawk.mapping import EvalSet
@@ -64,6 +65,7 @@ def run_on_hawk(request: EvalRequest, config: Ec2Config, hawk: str, worker_secre
             evals = collect(run, Path(scratch))
             while again := run.again(evals):
                 launch(run, again)
+                run.wait()
                 follow(run)
                 evals = collect(run, Path(scratch))
         why = last_words(run) if any(not one.log for one in evals) else ""
@@ -128,12 +130,18 @@ def launch(run: HawkRun, step: Submit | Resume) -> None:
 
 
 @task(name="collect", task_run_name="collect", cache_policy=NO_CACHE, **again())
-def collect(run: HawkRun, folder: Path) -> list[EvalReport]:
-    """What each expected log says, as files in `folder`. HawkError."""
+def collect_logs(run: HawkRun, folder: Path) -> list[EvalReport]:
+    """What each expected log says, as files in `folder`; those that are there already are whole. HawkError."""
     stage("Collecting results")
     names = run.api.log_names(run.eval_set.id)
     found = read_logs(run.api.download(names, folder))
-    return reports(run.eval_set.expected, found)
+    secrets = run.secrets.variables()
+    return [one.model_copy(update={"why": without(one.why, secrets)}) for one in reports(run.eval_set.expected, found)]
+
+
+def collect(run: HawkRun, scratch: Path) -> list[EvalReport]:
+    """What each expected log says now, as files in a folder of its own: a log may have become another by its name. HawkError."""
+    return collect_logs(run, Path(tempfile.mkdtemp(dir=scratch)))
 
 
 @task(name="deliver", task_run_name="deliver", cache_policy=NO_CACHE)
@@ -159,10 +167,12 @@ def delivered(eval_set: str, one: EvalReport, log_dir: str | None) -> EvalReport
 def last_words(run: HawkRun) -> str:
     """What the runner said before it left a log missing: all in the run's log, the last line as the reason. Empty: nothing."""
     try:
-        lines = [line for line in run.api.last_words(run.eval_set.id, LAST_WORDS) if line.strip()]
+        said = run.api.last_words(run.eval_set.id, LAST_WORDS)
     except HawkError as error:
         get_run_logger().warning("%s", error)
         return ""
+    secrets = run.secrets.variables()
+    lines = [without(line, secrets) for line in said if line.strip()]
     for line in lines:
         get_run_logger().error("Hawk's runner: %s", line)
     return f"Hawk's runner said last: {lines[-1]}" if lines else ""

@@ -10,6 +10,7 @@ import base64
 import io
 import json
 import threading
+import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 TOKEN = "token-1"
 ALIVE = ("pending", "running", "waiting_for_capacity", "importing", "stuck")
+PHASES = {"running": "Running", "waiting_for_capacity": "Pending", "stuck": "Pending", "failed": "Failed"}
+"""Of a runner's pod, by the state that Hawk makes of it."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,8 @@ class HawkServer:
         self.warnings: list[str] = []
         self.runner_log: list[str] = []
         self.address = ""
+        self.slow = 0.0
+        """Seconds before each answer."""
         self._faults: list[tuple[str, Fault]] = []
         self._lost: list[str] = []
         self._lock = threading.Lock()
@@ -252,6 +257,7 @@ def hawk_server() -> Iterator[HawkServer]:
                 self.close_connection = True
                 return
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            time.sleep(deployment.slow)
             answer = deployment.answer(self.command, self.path, dict(self.headers), body)
             if answer is HANG_UP:
                 self.close_connection = True
@@ -339,12 +345,14 @@ def _json(body: Any) -> bytes:
 
 def _job_status(now: State) -> bytes:
     admission = {"state": "queued", "queue": "q", "message": now.waits} if now.waits else None
+    phase = PHASES.get(now.status)
+    pod = {"name": "runner-x", "namespace": "inspect", "phase": phase, "component": "runner"}
     return _json(
         {
             "job_type": "eval_set",
             "status": now.status,
             "pending_interactions": now.asking,
-            "pod_status": None,
+            "pod_status": {"pods": [pod] if phase else []},
             "admission": admission,
             "details": {
                 "import_summary": None,

@@ -8,7 +8,7 @@ sees as `HawkApi`. A failure is classed by its HTTP status alone, never by its t
     ├── HawkFailed        5xx, or an answer that isn't Hawk's: the same call may be good later
     ├── HawkRefusedLogin  401, with a token that was asked for again
     ├── HawkForbidden     403: this login may not, or, of what a person has no right to see, there may be none
-    ├── HawkConflict      409: it runs already, or another submission of it is under way
+    ├── HawkConflict      409: it runs already, another submission of it is under way, or its last run isn't cleared away
     └── HawkInvalid       any other 4xx: what was sent must change
 """
 
@@ -24,7 +24,8 @@ from fleet.errors import FleetError, RequestRefused
 from fleet.wire import Wire
 
 OVER = frozenset({"complete", "failed", "deleted"})
-"""States of an eval set that Hawk doesn't change any more. `complete` is no success: an eval set of errors alone is `complete`."""
+"""States in which nothing of an eval set runs. `complete` is no success: an eval set of errors alone is `complete`. `failed` may
+be followed by `running`: the cluster starts a runner that failed up to three times more, 10 to 80 s later (the chart's Job)."""
 
 
 class Answer(Wire):
@@ -47,6 +48,21 @@ class Admission(Answer):
         return self.state in ("pending", "queued")
 
 
+class Pod(Answer):
+    """A pod of an eval set on the cluster."""
+
+    phase: str = "Unknown"
+    """Kubernetes': Pending, Running, Succeeded, Failed or Unknown."""
+    component: str | None = None
+    """runner or sandbox."""
+
+
+class PodStatus(Answer):
+    """The pods of an eval set."""
+
+    pods: list[Pod] = []
+
+
 class JobDetails(Answer):
     """What is behind a state."""
 
@@ -59,11 +75,31 @@ class JobStatus(Answer):
 
     status: str
     """pending, running, waiting_for_capacity, importing, stuck; or one of `OVER`."""
+    pod_status: PodStatus | None = None
+    """None: the cluster didn't tell."""
     pending_interactions: int = 0
     """Samples that wait for a person."""
     unschedulable_sandboxes: int = 0
     admission: Admission | None = None
     details: JobDetails = JobDetails()
+
+    @property
+    def at_work(self) -> bool:
+        """Whether its runner is on the cluster, beyond doubt: Hawk says these states, and no others, of pods that are active."""
+        pods = self.pod_status.pods if self.pod_status else []
+        runner = any(pod.component != "sandbox" and pod.phase in ("Pending", "Running", "Unknown") for pod in pods)
+        said = self.status in ("running", "waiting_for_capacity", "stuck")
+        return said or (runner and self.status not in ("complete", "deleted"))
+
+    @property
+    def queued(self) -> bool:
+        """Whether the cluster's queue keeps its runner back."""
+        return self.status == "pending" and self.admission is not None and self.admission.waits
+
+    @property
+    def may_start_again(self) -> bool:
+        """Whether `failed` may not be the end: Hawk says it of pods that the cluster may replace. Without any it is final."""
+        return self.status == "failed" and (self.pod_status is None or bool(self.pod_status.pods))
 
 
 class SampleCounts(Answer):
@@ -184,7 +220,7 @@ class HawkForbidden(HawkError):
 
 
 class HawkConflict(HawkError):
-    """It runs already, or is being submitted just now: look at its status."""
+    """It runs already, is being submitted just now, or what is left of it can't be cleared away: its status tells which."""
 
 
 class HawkInvalid(HawkError, RequestRefused):

@@ -9,9 +9,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-URLS_A_CALL = 1_000
-"""Logs that Hawk gives addresses for in one call, at most."""
-
 
 class Refusal(Exception):
     """Hawk answered with a status that is no success."""
@@ -63,7 +60,7 @@ class HawkCalls(Protocol):
         """The files of `GET /view/logs/logs`."""
 
     def log_urls(self, token: str, names: Sequence[str]) -> list[str]:
-        """`POST /view/logs/log-download-urls`, of at most `URLS_A_CALL` logs: signed addresses in the order of the names."""
+        """`POST /view/logs/log-download-urls`, of at most 1,000 logs: signed addresses in the order of the names."""
 
     def runner_log(self, token: str, eval_set: str, lines: int) -> Any:
         """The entries of `GET /monitoring/jobs/{id}/logs`, newest first."""

@@ -29,7 +29,7 @@ from fleet.hawk.api import (
     JobStatus,
     Submitted,
 )
-from fleet.hawk.calls import URLS_A_CALL, HawkCalls, NoAnswer, NotHawk, Refusal
+from fleet.hawk.calls import HawkCalls, NoAnswer, NotHawk, Refusal
 from fleet.hawk.plain import PlainCalls, tls
 from fleet.hawk.tokens import Tokens, expiry
 from fleet.wire import explain
@@ -38,6 +38,10 @@ LONGEST = 1_000
 """Characters of Hawk's own words in a message; a helm failure has pages."""
 SHORTEST_HIDDEN = 4
 """Of a secret: a shorter one is in every text."""
+SHORTEST_LINE = 16
+"""Of a secret of several lines, as private keys are: who quotes it may do so line by line."""
+URLS_AHEAD = 8
+"""Logs whose addresses are asked for at once: the last one's must not end (after 15 minutes) while the others are fetched."""
 DOWNLOAD = httpx.Timeout(60.0, read=300.0)
 
 KINDS: Mapping[int, type[HawkError]] = {
@@ -67,7 +71,7 @@ def connect(address: str, tokens: Tokens) -> HawkApi:
     """The deployment at `address`. Nothing is asked yet. HawkAddressRefused."""
     try:
         parts = urlsplit(address)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.username
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
         good = good and not (parts.query or parts.fragment) and (parts.port is None or parts.port > 0)
     except ValueError:
         good = False
@@ -155,11 +159,12 @@ class Hawk:
 
     def download(self, names: Sequence[str], folder: Path) -> list[Path]:
         """See `HawkApi`."""
-        return [
-            self._fetch(name, url, folder)
-            for begin in range(0, len(names), URLS_A_CALL)
-            for name, url in self._urls(names[begin : begin + URLS_A_CALL])
-        ]
+        targets = {name: folder / PurePosixPath(name).name for name in names}
+        owed = [name for name, target in targets.items() if not target.exists()]
+        for begin in range(0, len(owed), URLS_AHEAD):
+            for name, url in self._urls(owed[begin : begin + URLS_AHEAD]):
+                self._fetch(name, url, targets[name])
+        return list(targets.values())
 
     def last_words(self, eval_set: str, lines: int) -> list[str]:
         """See `HawkApi`."""
@@ -195,18 +200,15 @@ class Hawk:
             raise self._not_hawk(asked, f"it names {len(urls)}")
         return list(zip(names, urls, strict=True))
 
-    def _fetch(self, name: str, url: str, folder: Path) -> Path:
+    def _fetch(self, name: str, url: str, target: Path) -> None:
         """One log. Its address is as good as a password, and belongs to another server: it gets no token, and no error says it."""
-        target = folder / PurePosixPath(name).name
-        part = folder / f".{target.name}.part"
+        part = target.with_name(f".{target.name}.part")
         whole = False
         try:
             with httpx.stream("GET", url, timeout=DOWNLOAD, verify=tls()) as answer:
-                if not answer.is_success:
-                    kind = HawkFailed if answer.is_server_error else HawkForbidden
-                    raise kind(
-                        address=self.address, asked=f"the log {name}", why=f"its store says {answer.status_code}"
-                    )
+                if not answer.is_success:  # whatever it says: Hawk gives another address, which may be good
+                    why = f"its store says {answer.status_code}"
+                    raise HawkFailed(address=self.address, asked=f"the log {name}", why=why)
                 with part.open("wb") as file:
                     for piece in answer.iter_bytes(1 << 20):
                         file.write(piece)
@@ -217,7 +219,7 @@ class Hawk:
         finally:
             if not whole:
                 part.unlink(missing_ok=True)
-        return part.replace(target)
+        part.replace(target)
 
     def _ask(self, asked: str, call: Callable[[str], T], secrets: Mapping[str, str] | None = None) -> T:
         """What the call gives, with a token that is asked for again where Hawk doesn't take the one we have."""
@@ -229,7 +231,7 @@ class Hawk:
             except Refusal as refusal:
                 if refusal.status == HTTPStatus.UNAUTHORIZED and not again:
                     continue
-                refusal.said = _without(refusal.said, secrets or {})[:LONGEST]
+                refusal.said = without(refusal.said, secrets or {})[:LONGEST]
                 raise self._refused(asked, refusal) from refusal
             except NoAnswer as error:
                 raise HawkUnreachable(address=self.address, asked=asked, why=str(error) or "no answer") from error
@@ -249,16 +251,22 @@ class Hawk:
         try:
             return kind.model_validate(answer)
         except ValidationError as error:
-            raise self._not_hawk(asked, explain(error)) from error
+            raise self._not_hawk(asked, explain(error)) from None  # which quotes the answer
 
     def _not_hawk(self, asked: str, why: str) -> HawkFailed:
         what = f"it answers what isn't Hawk's ({why}): is this the address of its API, and a Hawk of 3.7.2 or later?"
         return HawkFailed(address=self.address, asked=asked, why=what)
 
 
-def _without(text: str, secrets: Mapping[str, str]) -> str:
-    """`text` with the name of each secret in place of its value."""
-    for name, value in sorted(secrets.items(), key=lambda item: -len(item[1])):
-        if len(value) >= SHORTEST_HIDDEN:
-            text = text.replace(value, f"<{name}>")
+def without(text: str, secrets: Mapping[str, str]) -> str:
+    """`text` with the name of each secret in place of its value, and of each long line of it."""
+    hidden = [(name, value) for name, value in secrets.items() if len(value) >= SHORTEST_HIDDEN]
+    hidden += [
+        (name, line.strip())
+        for name, value in hidden
+        for line in value.splitlines()
+        if len(line.strip()) >= SHORTEST_LINE
+    ]
+    for name, value in sorted(hidden, key=lambda item: -len(item[1])):
+        text = text.replace(value, f"<{name}>")
     return text

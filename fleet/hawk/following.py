@@ -1,8 +1,9 @@
 """What to do with an eval set next, from what was seen of it and a look: a table, which asks nobody anything.
 
-Hawk's states are hints. `complete` is said of a run of errors too, so that only logs tell success. `pending` is said of a run
-whose pods are gone and whose logs the warehouse hasn't got yet, so that it is believed only before anything ran. And for a
-moment after a launch the state of the run before is still shown. Whatever can't be believed is waited for, with a bound.
+Hawk's states are hints. `complete` is said of a run of errors too, so that only logs tell success. `failed` is said between two
+pods of a runner, too. `pending` is said of whatever has neither pods nor imported logs: before it runs, after it ran, and of a
+launch that came to nothing. And for a moment after a launch the state of the run before is still shown. What can't be believed
+is waited for, with a bound. Without one only a place in the cluster's queue is, and a runner that is on the cluster.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ UNSEEN_S = 300.0
 STALE_S = 60.0
 """How long after a launch the end of the run before may still be shown: pods appear within seconds."""
 UNSURE_S = 600.0
-"""How long an eval set that ran may seem to wait or be imported, before its logs are asked what it came to."""
+"""How long an eval set may seem to wait or be imported with nothing on the cluster, before its logs are asked what it came to."""
+FAILED_S = 180.0
+"""How long a failed pod may be without one in its place: twice the longest time after which the cluster starts another (80 s)."""
 
 PASSING = (HawkUnreachable, HawkFailed)
 """What time mends."""
@@ -85,14 +88,14 @@ class Seen:
     ran: bool = False
     """It was seen at work, since its launch where that was ours."""
     alive: bool = False
-    """It was seen not to be over, since its launch where that was ours."""
+    """It was seen at work or queued, since its launch where that was ours."""
     fraction: float = 0.0
     doubt: str = ""
     """What isn't believed yet."""
     doubted: float = 0.0
     """Since when; monotonic seconds."""
     refused: float | None = None
-    """When the first of launches that failed did."""
+    """When the first of launches did that failed or met a conflict, until it is seen alive: one of them took place then."""
 
 
 def next_step(seen: Seen, look: Look, now: float) -> tuple[Seen, Step]:
@@ -105,31 +108,32 @@ def next_step(seen: Seen, look: Look, now: float) -> tuple[Seen, Step]:
             return seen, Submit()
         gone = Ended(f"Hawk doesn't know the eval set {seen.eval_set} (any more). {KEPT}")
         return _doubted(seen, "unseen", now, "Hawk doesn't show the eval set yet", UNSEEN_S, gone)
-    status = look.job.status
-    if status == "deleted" and not (seen.launched or seen.known):
+    job = look.job
+    if job.status == "deleted" and not (seen.launched or seen.known):
         return seen, Submit()
     seen = replace(seen, known=True, fraction=max(seen.fraction, _fraction(look.progress, seen.evals)))
-    if status in OVER:
-        return _over(seen, status, now)
-    seen = replace(seen, alive=True)
-    if status in ("pending", "importing"):
-        return _unsure(seen, look.job, look.progress, now)
-    return _sure(replace(seen, ran=True), _line(look.job, look.progress))
+    if job.at_work or job.queued:
+        launched = seen.launched or seen.refused is not None
+        seen = replace(seen, alive=True, ran=seen.ran or job.at_work, launched=launched, refused=None, doubt="")
+        return seen, Follow(_line(job, look.progress), seen.fraction)
+    if job.status in OVER:
+        return _over(seen, job, look.progress, now)
+    return _unsure(seen, job, look.progress, now)
 
 
 def after_launch(seen: Seen, now: float, error: HawkError | None = None) -> tuple[Seen, Step]:
     """What is known after `Submit` or `Resume`. `error`: what it ended with, HawkConflict or one of `PASSING`.
 
-    A conflict is as good as a launch: somebody else's, most likely our own from before, is under way. After any other the next
-    look tells whether Hawk did as asked, and nothing is posted twice.
+    After either, looks tell whether it is under way, by this launch or another's, and nothing is posted twice. Where it isn't, the
+    launch is made again.
     """
-    if isinstance(error, PASSING):
-        since = now if seen.refused is None else seen.refused
-        if now - since > PATIENCE_S:
-            return seen, Ended(f"{error.message()}. {KEPT}")
-        return replace(seen, refused=since), Follow(f"Hawk didn't launch it: {error.why}. Looking again", seen.fraction)
-    seen = replace(seen, launched=True, ran=False, alive=False, doubt="", refused=None)
-    return seen, Follow("Hawk launches the eval set", seen.fraction)
+    seen = replace(seen, ran=False, alive=False, doubt="")
+    if error is None:
+        return replace(seen, launched=True, refused=None), Follow("Hawk launches the eval set", seen.fraction)
+    since = now if seen.refused is None else seen.refused
+    if now - since > PATIENCE_S:
+        return seen, Ended(f"{error.message()}. {KEPT}")
+    return replace(seen, refused=since), Follow(f"Hawk didn't launch it: {error.why}. Looking again", seen.fraction)
 
 
 def after_collection(seen: Seen, logs: int, *, whole: bool) -> Submit | Resume | None:
@@ -142,27 +146,28 @@ def after_collection(seen: Seen, logs: int, *, whole: bool) -> Submit | Resume |
     return Resume() if logs else Submit()
 
 
-def _over(seen: Seen, status: str, now: float) -> tuple[Seen, Step]:
-    if status == "deleted":
+def _over(seen: Seen, job: JobStatus, progress: EvalSetStatus | None, now: float) -> tuple[Seen, Step]:
+    if job.status == "deleted":
         end: Step = Ended(f"the eval set {seen.eval_set} was deleted on Hawk. {KEPT}")
     else:
         end = Collect()
-    if seen.launched and not seen.alive:
+    if job.may_start_again and not _succeeded(progress, seen.evals):
+        line = "Its runner failed, says Hawk, and may be started again"
+        return _doubted(seen, "failed", now, line, FAILED_S, end)
+    if (seen.launched or seen.refused is not None) and not seen.alive:
         return _doubted(seen, "stale", now, "Hawk launches the eval set", STALE_S, end)
     return seen, end
 
 
 def _unsure(seen: Seen, job: JobStatus, progress: EvalSetStatus | None, now: float) -> tuple[Seen, Step]:
-    """It waits for its runner, or it is over and Hawk's warehouse doesn't know: then its logs may tell."""
-    if job.status == "pending" and job.admission is not None and job.admission.waits:
-        return _sure(seen, _line(job, progress))
+    """It waits for its runner, or it is over and Hawk's warehouse doesn't know, or no launch took place: its logs may tell."""
     finished = progress is not None and progress.status in OVER
-    if finished and (seen.ran or not seen.launched):
+    if finished and seen.refused is None and (seen.ran or not seen.launched):
         return seen, Collect()
-    if job.status == "pending" and not (seen.ran or finished):
-        return _sure(seen, _line(job, progress))
-    line = "Hawk takes the logs in" if job.status == "importing" else "Hawk has no state of it for the moment"
-    return _doubted(seen, "unsure", now, line, UNSURE_S, Collect())
+    line = _line(job, progress)
+    if job.status == "pending" and seen.ran:
+        line = "Hawk has no state of it for the moment"
+    return _doubted(seen, "unsure", now, line, UNSURE_S if seen.refused is None else STALE_S, Collect())
 
 
 def _doubted(seen: Seen, doubt: str, now: float, line: str, bound: float, end: Step) -> tuple[Seen, Step]:
@@ -174,16 +179,14 @@ def _doubted(seen: Seen, doubt: str, now: float, line: str, bound: float, end: S
     return seen, Follow(line, seen.fraction)
 
 
-def _sure(seen: Seen, line: str) -> tuple[Seen, Step]:
-    return replace(seen, doubt=""), Follow(line, seen.fraction)
-
-
 def _line(job: JobStatus, progress: EvalSetStatus | None) -> str:
     """The state in one line: what it waits for, or how far it is."""
     admission = job.admission
     if job.status == "pending":
-        said = (admission.message or admission.reason or "") if admission is not None and admission.waits else ""
+        said = (admission.message or admission.reason or "") if admission is not None and job.queued else ""
         return f"Waiting for a place on Hawk's cluster{f': {said}' if said else ''}"
+    if job.status == "importing":
+        return "Hawk takes the logs in"
     counts = _counts(progress)
     parts = [f"{counts[0]} of {counts[1]} samples" if counts[1] else "Hawk's runner starts"]
     if job.status == "waiting_for_capacity":
@@ -204,6 +207,12 @@ def newest(tasks: Sequence[TaskProgress]) -> list[TaskProgress]:
     return list(
         {task.task_id or task.log_file: task for task in sorted(tasks, key=lambda task: task.log_file)}.values()
     )
+
+
+def _succeeded(progress: EvalSetStatus | None, evals: int) -> bool:
+    """Whether every expected log is a success. Others are no end: a runner that is started again tries their tasks again."""
+    tasks = newest(progress.tasks) if progress else []
+    return len(tasks) >= evals and all(task.eval_status == "success" for task in tasks)
 
 
 def _counts(progress: EvalSetStatus | None) -> tuple[int, int]:

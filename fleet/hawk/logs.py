@@ -113,7 +113,8 @@ def whole(evals: Sequence[EvalReport]) -> bool:
 
 
 def _matched(expected: Sequence[ExpectedLog], logs: Sequence[HawkLog]) -> dict[int, HawkLog]:
-    """A log for each index, every log once: by the arguments that were given, else by those that took effect, else the only one."""
+    """A log for each index, every log once, the newest first: by the arguments that were given, else by those that took effect,
+    else where only one eval asks for the task and model."""
     matched: dict[int, HawkLog] = {}
     left = list(logs)
 
@@ -121,10 +122,10 @@ def _matched(expected: Sequence[ExpectedLog], logs: Sequence[HawkLog]) -> dict[i
         for index, its in enumerate(expected):
             candidates = [log for log in left if log.is_of(its.task, its.model) and fits(log, its.args)]
             asking = [other for other in expected if (other.task, other.model) == (its.task, its.model)]
-            if index in matched or not candidates or (alone and len(candidates) + len(asking) > 2):
+            if index in matched or not candidates or (alone and len(asking) > 1):
                 continue
-            matched[index] = candidates[0]
-            left.remove(candidates[0])
+            matched[index] = candidates[-1]
+            left.remove(candidates[-1])
 
     pair(lambda log, args: log.evaluated.get("task_args_passed") == args)
     pair(_in_effect)

@@ -14,7 +14,7 @@ from anyio.from_thread import start_blocking_portal
 from hawk.client import HawkAPIError, HawkClient, HawkClientError
 
 from fleet.hawk.calls import NoAnswer, NotHawk, Refusal, words
-from fleet.hawk.plain import ANSWER_S, LAUNCH_S
+from fleet.hawk.plain import ANSWER_S, LAUNCH_S, longest
 
 T = TypeVar("T")
 
@@ -77,6 +77,8 @@ class PackageCalls:
         return [entry.model_dump(mode="json") for entry in entries]
 
     def _call(self, token: str, call: Callable[[HawkClient], Awaitable[T]], *, timeout: float = ANSWER_S) -> T:
+        timeout = longest(timeout)
+
         async def make() -> T:
             async with _failing_as_ours(), HawkClient(api_url=self.address, token=token, timeout=timeout) as client:
                 return await call(client)
@@ -94,13 +96,14 @@ async def _failing_as_ours() -> AsyncIterator[None]:
         # Of a problem+json its title and detail; of anything else the status line, and below it the body.
         status_line = f"{error.status} "
         body = error.message.partition("\n")[2] if error.message.startswith(status_line) else error.message
-        raise Refusal(error.status, words(body or _phrase(error.status))) from error
+        # Neither this error nor pydantic's stays in the chain, which Prefect logs whole: they quote what Hawk said.
+        raise Refusal(error.status, words(body or _phrase(error.status))) from None
     except HawkClientError as error:
         if error.__cause__ is not None:
             raise NoAnswer(str(error).partition(": ")[2] or "no answer in time") from error
         raise NotHawk(str(error)) from error
     except ValueError as error:  # pydantic's for fields, json's for no JSON
-        raise NotHawk(f"Hawk's client can't read it ({type(error).__name__})") from error
+        raise NotHawk(f"Hawk's client can't read it ({type(error).__name__})") from None
 
 
 def _phrase(status: int) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from http import HTTPStatus
 from typing import Any
@@ -16,6 +18,23 @@ from fleet.hawk.calls import NoAnswer, NotHawk, Refusal, words
 ANSWER_S = 60.0
 LAUNCH_S = 300.0
 """Before it answers, a launch resolves every package and waits for the cluster: Hawk's own client waits as long."""
+
+_longest: ContextVar[float] = ContextVar("longest", default=LAUNCH_S)
+
+
+@contextmanager
+def answers_within(seconds: float) -> Iterator[None]:
+    """A block in which no call of either client waits longer for its answer."""
+    before = _longest.set(seconds)
+    try:
+        yield
+    finally:
+        _longest.reset(before)
+
+
+def longest(seconds: float) -> float:
+    """How long a call waits now that would wait so many seconds by itself."""
+    return min(seconds, _longest.get())
 
 
 @cache
@@ -95,6 +114,7 @@ class PlainCalls:
 
     def _call(self, token: str, method: str, path: str, *, timeout: float = ANSWER_S, **what: Any) -> httpx.Response:
         headers = {"Authorization": f"Bearer {token}"}
+        timeout = longest(timeout)
         try:
             answer = httpx.request(method, self.address + path, headers=headers, timeout=timeout, verify=tls(), **what)
         except httpx.TimeoutException as error:

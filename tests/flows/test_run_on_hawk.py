@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from fleet.evals.report import RunReport
 from fleet.evals.request import EvalRequest
 from fleet.hawk.api import HawkForbidden, HawkInvalid, HawkRefusedLogin
 from fleet.hawk.mapping import EvalSet, ExpectedLog
+from fleet.hawk.following import PATIENCE_S, STALE_S
 from flows import hawk_run
 from flows import run_on_hawk as story
 from flows.watch import CancelledByPerson
@@ -106,7 +108,7 @@ def run(
     monkeypatch.setattr(story, "make_eval_set", lambda *_: made)
     monkeypatch.setattr(story, "hawk_deployment", lambda _: HawkDeployment(address=hawk.address, token=TOKEN))
     monkeypatch.setattr(story, "show_report", lambda *shown: Bar.rows.append(shown))
-    for name in ("launch", "collect", "deliver_logs"):
+    for name in ("launch", "collect_logs", "deliver_logs"):
         monkeypatch.setattr(story, name, getattr(story, name).fn)
 
     def follow(run: hawk_run.HawkRun, **_: object) -> Any:
@@ -163,6 +165,15 @@ def test_the_same_request_is_the_same_eval_set_unless_it_starts_over() -> None:
             story.make_eval_set.fn(request, Ec2Config(**more)).id for more in ({}, {"spot": True}, {"new_fleet": True})
         ]
     assert made[0] == made[1] != made[2]
+
+
+def test_a_log_that_a_resumed_runner_wrote_over_is_fetched_anew(
+    run: Callable[..., RunReport], hawk: HawkServer, tmp_path: Path
+) -> None:
+    hawk.has(ID, ["complete"], BAD)
+    hawk.launches = [Launch(["running", "complete"], GOOD)]
+    assert run(tmp_path).outcome == "success"
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == list(GOOD.values())
 
 
 def test_a_log_that_is_not_delivered_stays_at_hawk(run: Callable[..., RunReport], hawk: HawkServer) -> None:
@@ -222,6 +233,32 @@ def test_success_is_what_the_logs_say_and_never_hawks_complete(
     assert len(hawk.posted) == 1
 
 
+@pytest.mark.fault("hawk-no-answer")
+def test_a_resume_that_fails_is_not_made_again_at_once(
+    run: Callable[..., RunReport], hawk: HawkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hawk.has(ID, ["running", "complete"], BAD)
+    hawk.fail("POST /eval_sets/", Fault(503), times=1000)
+    took: list[str] = []
+
+    def noted(name: str) -> Callable[..., Any]:
+        does = getattr(hawk_run.HawkRun, name)
+
+        def one(*given: Any) -> Any:
+            took.append(name)
+            return does(*given)
+
+        return one
+
+    for name in ("next", "launch", "wait"):
+        monkeypatch.setattr(hawk_run.HawkRun, name, noted(name))
+    with pytest.raises(FleetError, match="503"):
+        run()
+    launches = [index for index, name in enumerate(took) if name == "launch"]
+    assert 2 < len(launches) <= PATIENCE_S / STALE_S + 2
+    assert {took[index + 1] for index in launches[:-1]} == {"wait"}
+
+
 @pytest.mark.fault("hawk-complete")
 def test_a_log_that_is_missing_comes_with_the_runners_last_words(
     run: Callable[..., RunReport], hawk: HawkServer, tmp_path: Path
@@ -232,6 +269,31 @@ def test_a_log_that_is_missing_comes_with_the_runners_last_words(
     assert report.exit_code == 3
     assert report.why == "Hawk's runner said last: ModuleNotFoundError: No module named 'evalkit'"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.fault("hawk-complete")
+def test_no_secret_is_shown_that_a_runner_or_a_log_quotes(
+    run: Callable[..., RunReport],
+    hawk: HawkServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(story, "get_run_logger", lambda: logging.getLogger("the run's"))
+    hawk.runner_log = ["environment: KEY=sk-secret", "401: sk-secret is no key"]
+    hawk.launches = [Launch(["running", "failed"])]
+    report = run(tmp_path)
+    assert report.why == "Hawk's runner said last: 401: <KEY> is no key"
+    assert [line for line in caplog.messages if "runner" in line] == [
+        "Hawk's runner: environment: KEY=<KEY>",
+        "Hawk's runner: 401: <KEY> is no key",
+    ]
+    bad = {"1_plain.eval": eval_log(TASK, MODEL, status="error", error="401: sk-secret is no key", done=1)}
+    hawk.has(ID, ["complete"], bad)
+    hawk.launches = [Launch(["running", "complete"])]
+    report = run(tmp_path)
+    assert report.evals[0].why == "401: <KEY> is no key"
+    assert "sk-secret" not in report.model_dump_json() + report.line() + report.markdown()
 
 
 @pytest.mark.fault("hawk-no-answer")
@@ -315,7 +377,7 @@ def test_another_submission_that_is_under_way_is_followed(
 def test_a_run_that_a_person_cancels_ends_its_eval_set(
     run: Callable[..., RunReport], hawk: HawkServer, asked_for_its_end: list[bool]
 ) -> None:
-    hawk.launches = [Launch(["running"] * 9)]
+    hawk.launches = [Launch([State("running", 1, 2)] * 9)]
     asked_for_its_end += [False, False, False, True]
     with pytest.raises(CancelledByPerson, match="the same request goes on from it"):
         run()
@@ -327,7 +389,7 @@ def test_a_run_that_a_person_cancels_ends_its_eval_set(
 def test_a_run_that_a_signal_ends_ends_its_eval_set(
     end: type[BaseException], run: Callable[..., RunReport], hawk: HawkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hawk.launches = [Launch(["running"] * 9)]
+    hawk.launches = [Launch([State("running", 1, 2)] * 9)]
 
     def interrupted(run: hawk_run.HawkRun) -> None:
         if run.seen.alive:
@@ -343,7 +405,7 @@ def test_a_run_that_a_signal_ends_ends_its_eval_set(
 def test_an_interruption_before_hawk_has_answered_a_launch_ends_it_too(
     run: Callable[..., RunReport], hawk: HawkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hawk.launches = [Launch(["running"] * 9)]
+    hawk.launches = [Launch([State("running", 1, 2)] * 9)]
     launched = hawk_run.HawkRun._launched
 
     def interrupted(*given: Any) -> Any:
@@ -353,16 +415,17 @@ def test_an_interruption_before_hawk_has_answered_a_launch_ends_it_too(
     monkeypatch.setattr(hawk_run.HawkRun, "_launched", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run()
-    assert hawk.stops == [{"action": "error"}]
+    assert hawk.sets[ID].now.status == "deleted"
 
 
 @pytest.mark.fault("hawk-cancelled")
 def test_an_eval_set_that_cannot_be_ended_is_named_with_the_command(
     run: Callable[..., RunReport], hawk: HawkServer, follower: Follower, asked_for_its_end: list[bool]
 ) -> None:
-    hawk.launches = [Launch(["running"] * 9)]
+    hawk.launches = [Launch([State("running", 1, 2)] * 9)]
     asked_for_its_end += [False, False, False, True]
     hawk.fail("/stop", detail(403, "You can only stop eval sets you created."))
     with pytest.raises(CancelledByPerson):
         run()
     assert f"`hawk delete {ID}`" in follower.warnings[-1]
+    hawk.fail("DELETE", detail(403, "You can only delete eval sets you created."))

@@ -61,7 +61,7 @@ def test_a_run_on_hawk_is_seen_in_prefect_and_leaves_its_log(
 def test_a_run_on_hawk_that_is_cancelled_in_the_ui_ends_its_eval_set(
     cloud: CloudUnderTest, hawk: HawkServer, tmp_path: Path
 ) -> None:
-    hawk.launches = [Launch(["running"])]
+    hawk.launches = [Launch([State("running", 1, 2)])]
     command = start(cloud, hawk, tmp_path)
     until("the eval set at work", lambda: hawk.asked("eval-set-status") > 0, seconds=90)
     (run,) = [one["id"] for one in cloud.flow_runs(state={"type": {"any_": ["RUNNING"]}})]

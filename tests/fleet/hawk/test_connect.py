@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
@@ -20,7 +22,7 @@ from fleet.hawk.api import (
     HawkUnreachable,
 )
 from fleet.hawk.calls import HawkCalls
-from fleet.hawk.connect import Hawk, HawkAddressRefused, calls_for, connect
+from fleet.hawk.connect import Hawk, HawkAddressRefused, calls_for, connect, without
 from fleet.hawk.tokens import Tokens
 from tests.hawk_server import (
     HANG_UP,
@@ -115,8 +117,16 @@ def test_a_failure_is_of_its_kind_and_says_itself_in_one_line(server: HawkServer
     assert said.startswith(f"Hawk at {server.address}, asked for ")
     assert "\n" not in said
     assert SECRET not in said
-    assert SECRET not in repr(raised.value.__cause__)
+    assert SECRET not in "".join(traceback.format_exception(raised.value)), "which Prefect logs"
     assert server.posted == []
+
+
+def test_an_answer_that_is_not_hawk_s_is_quoted_nowhere(server: HawkServer, hawk: Hawk) -> None:
+    server.has(ID, ["running"])
+    server.fail("job-status", Fault(200, json.dumps({"status": {"of": SECRET}})))
+    with pytest.raises(HawkFailed) as raised:
+        hawk.job_status(ID)
+    assert SECRET not in "".join(traceback.format_exception(raised.value))
 
 
 def test_a_token_that_hawk_does_not_take_any_more_is_asked_for_again_once(
@@ -195,20 +205,39 @@ def test_logs_come_in_the_order_of_their_names_and_their_store_gets_no_token(
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(logs)
 
 
-def test_more_logs_than_hawk_signs_at_once_come_in_parts(
+def test_addresses_of_logs_are_asked_for_when_they_are_needed_since_they_end(
     server: HawkServer, hawk: Hawk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleet.hawk.connect.URLS_A_CALL", 2)
+    monkeypatch.setattr("fleet.hawk.connect.URLS_AHEAD", 2)
     server.has(ID, ["complete"], {f"{name}.eval": name.encode() for name in "abcde"})
     paths = hawk.download(hawk.log_names(ID), tmp_path)
     assert [path.read_text() for path in paths] == list("abcde")
-    assert server.asked("log-download-urls") == 3
+    order = "".join(
+        {"POST": "?", "GET ": "."}[call[:4]] for call in server.calls if "download" in call or "store" in call
+    )
+    assert order == "?..?..?."
+
+
+@pytest.mark.fault("hawk-no-answer")
+def test_logs_that_are_there_already_are_not_fetched_again(server: HawkServer, hawk: Hawk, tmp_path: Path) -> None:
+    server.has(ID, ["complete"], {f"{name}.eval": name.encode() for name in "abc"})
+    names = hawk.log_names(ID)
+    server.fail("/store/my-eval-0123456789/b.eval", Fault(403, "Request has expired"))
+    with pytest.raises(HawkFailed, match="its store says 403"):
+        hawk.download(names, tmp_path)
+    paths = hawk.download(names, tmp_path)
+    assert [path.read_text() for path in paths] == list("abc")
+    assert server.asked("/store/") == 4, "a, b in vain, b, c"
+    calls = len(server.calls)
+    assert hawk.download(names, tmp_path) == paths
+    assert len(server.calls) == calls
 
 
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [
-        (Fault(403, "expired"), HawkForbidden),
+        (Fault(403, "expired"), HawkFailed),
+        (Fault(404), HawkFailed),
         (Fault(503), HawkFailed),
         (HANG_UP, HawkUnreachable),
         (Fault(200, "half of", cut=9), HawkUnreachable),
@@ -258,6 +287,8 @@ def test_the_last_words_come_oldest_first(server: HawkServer, hawk: Hawk) -> Non
         "ftp://hawk.example.org",
         "https://",
         "https://me:pw@hawk.example.org",
+        "https://:pw@hawk.example.org",
+        "https://@hawk.example.org",
         "http://h:x",
         "https://h/?a=1",
     ],
@@ -271,6 +302,13 @@ def test_what_is_no_address_is_refused_before_anything_is_asked(address: str) ->
 def test_a_slash_at_the_end_of_the_address_does_not_matter(server: HawkServer) -> None:
     server.has(ID, ["running"])
     assert connect(f"{server.address}/", Tokens(server.address, TOKEN)).job_status(ID) is not None
+
+
+def test_a_key_of_several_lines_is_hidden_where_it_is_said_line_by_line() -> None:
+    key = "-----BEGIN KEY-----\nc2VjcmV0IG9mIG1hbnkgbGluZXM\nb25l\n"
+    assert without(f"read: {key}", {"KEY": key}) == "read: <KEY>"
+    assert without("read c2VjcmV0IG9mIG1hbnkgbGluZXM and", {"KEY": key}) == "read <KEY> and"
+    assert without("it is yes", {"SHORT": "yes"}) == "it is yes"
 
 
 @pytest.mark.hawk

@@ -19,10 +19,13 @@ from fleet.hawk.api import (
     HawkUnreachable,
     JobDetails,
     JobStatus,
+    Pod,
+    PodStatus,
     SampleCounts,
     TaskProgress,
 )
 from fleet.hawk.following import (
+    FAILED_S,
     PATIENCE_S,
     STALE_S,
     UNSEEN_S,
@@ -44,11 +47,18 @@ ID = "my-eval-0123456789"
 UNKNOWN = Look(None)
 SILENT = Look(None, error=HawkUnreachable(address="https://h", asked="the status", why="no route"))
 LOOK_S = 5.0
+CONFLICT = HawkConflict(address="https://h", asked="a launch", why="409: Could not clear finished job")
+LOST = HawkUnreachable(address="https://h", asked="a launch", why="no answer")
+FAULT = HawkFailed(address="https://h", asked="a launch", why="500: helm failed")
 
 
-def seen_as(status: str, live: str = "", queued: str = "") -> Look:
+def seen_as(status: str, live: str = "", queued: str = "", runner: str = "", logs: Sequence[str] = ()) -> Look:
+    """`runner`: the phase of its pod, where it has one. `logs`: the state of each log."""
     admission = Admission(state="queued", message=queued) if queued else None
-    return Look(JobStatus(status=status, admission=admission), EvalSetStatus(status=live or status))
+    pods = PodStatus(pods=[Pod(phase=runner, component="runner")] if runner else [])
+    tasks = [TaskProgress(task_name="t", log_file=f"{index}.eval", eval_status=log) for index, log in enumerate(logs)]
+    job = JobStatus(status=status, admission=admission, pod_status=pods)
+    return Look(job, EvalSetStatus(status=live or status, tasks=tasks))
 
 
 @dataclass(frozen=True)
@@ -65,14 +75,17 @@ def for_a(seconds: float) -> int:
     return int(seconds / LOOK_S) + 1
 
 
-MOST = for_a(UNSURE_S)
+MOST, LAST = for_a(UNSURE_S), for_a(FAILED_S)
 
 
-PENDING, RUNNING, COMPLETE, FAILED, DELETED = map(seen_as, ("pending", "running", "complete", "failed", "deleted"))
+PENDING, RUNNING, COMPLETE, DELETED = map(seen_as, ("pending", "running", "complete", "deleted"))
+QUEUED = seen_as("pending", queued="no quota")
+FAILED, LOST_POD = seen_as("failed"), seen_as("failed", runner="Failed")
 ROWS = [
     Row("a new one", [UNKNOWN, PENDING, RUNNING, COMPLETE], [Submit, Follow, Follow, Collect]),
     Row("one that is under way", [RUNNING, COMPLETE], [Follow, Collect]),
     Row("one that waits from before", [PENDING, RUNNING, FAILED], [Follow, Follow, Collect]),
+    Row("one that failed a moment ago", [LOST_POD, LOST_POD], [Follow, Follow]),
     Row("one that is over", [COMPLETE], [Collect]),
     Row("one that failed", [FAILED], [Collect]),
     Row("one that was deleted before", [DELETED, PENDING], [Submit, Follow]),
@@ -81,7 +94,17 @@ ROWS = [
     Row("pending after running, and its logs are finished", [RUNNING, seen_as("pending", "complete")], [Follow, Collect]),
     Row("pending after running for long", [RUNNING, *[PENDING] * (MOST + 1)], [*[Follow] * (MOST + 1), Collect]),
     Row("back in the queue", [RUNNING, *[seen_as("pending", queued="no quota")] * 500], [Follow] * 501),
-    Row("in the queue for hours", [UNKNOWN, *[PENDING] * 3_000], [Submit, *[Follow] * 3_000]),
+    Row("in the queue for hours", [UNKNOWN, *[QUEUED] * 3_000], [Submit, *[Follow] * 3_000]),
+    Row("its pod waits for hours", [UNKNOWN, *[seen_as("pending", runner="Pending")] * 3_000], [Submit, *[Follow] * 3_000]),
+    Row("pending with nothing there, from before", [PENDING] * (MOST + 1), [*[Follow] * MOST, Collect]),
+    Row("pending with nothing there, launched", [UNKNOWN, *[PENDING] * (MOST + 1)], [Submit, *[Follow] * MOST, Collect]),
+    Row("out of the queue with nothing there", [QUEUED, *[PENDING] * (MOST + 1)], [*[Follow] * (MOST + 1), Collect]),
+    Row("a state of a newer Hawk with nothing there", [seen_as("hibernating")] * (MOST + 1), [*[Follow] * MOST, Collect]),
+    Row("failed, and started again", [RUNNING, *[LOST_POD] * 17, RUNNING, COMPLETE], [*[Follow] * 19, Collect]),
+    Row("failed, and not started again", [RUNNING, *[LOST_POD] * (LAST + 1)], [*[Follow] * (LAST + 1), Collect]),
+    Row("failed with every log a success", [RUNNING, seen_as("failed", runner="Failed", logs=["success"])], [Follow, Collect]),
+    Row("failed with a log that isn't", [RUNNING, seen_as("failed", runner="Failed", logs=["error"])], [Follow, Follow]),
+    Row("failed with a runner that is there", [seen_as("failed", runner="Running")] * 500, [Follow] * 500),
     Row("over long ago, says the log, and its pods are gone", [seen_as("pending", "complete")], [Collect]),
     Row("imported", [RUNNING, seen_as("importing", "running"), seen_as("importing", "complete")], [Follow, Follow, Collect]),
     Row("stuck, and then not", [RUNNING, seen_as("stuck"), RUNNING, COMPLETE], [Follow, Follow, Follow, Collect]),
@@ -97,14 +120,24 @@ ROWS = [
 ]  # fmt: skip
 
 
-def follow(seen: Seen, looks: Sequence[Look], now: float = 0.0) -> tuple[Seen, list[Step]]:
-    """Each look's step, where every launch succeeds at once."""
+def follow(
+    seen: Seen, looks: Sequence[Look], now: float = 0.0, launches: Sequence[HawkError | None] = ()
+) -> tuple[Seen, list[Step]]:
+    """Each look's step, as a flow takes them; the launches end as said, and the last of those again. Nothing said: they succeed."""
     steps: list[Step] = []
+    left = list(launches) or [None]
     for index, look in enumerate(looks):
         seen, step = next_step(seen, look, now + index * LOOK_S)
-        if isinstance(step, Submit | Resume):
-            seen, _ = after_launch(seen, now + index * LOOK_S)
         steps.append(step)
+        again = after_collection(seen, 1, whole=False) if launches and isinstance(step, Collect) else None
+        if again:
+            steps.append(again)
+        if isinstance(steps[-1], Submit | Resume):
+            seen, then = after_launch(seen, now + index * LOOK_S, left.pop(0) if len(left) > 1 else left[0])
+            if isinstance(then, Ended):
+                steps.append(then)
+        if isinstance(steps[-1], Ended) or (launches and isinstance(steps[-1], Collect)):
+            break
     return seen, steps
 
 
@@ -150,30 +183,53 @@ def test_a_run_from_before_goes_on_once(launched: bool, logs: int, whole: bool, 
     assert after_collection(Seen(ID, launched=launched), logs, whole=whole) == step
 
 
-def test_a_conflict_is_as_good_as_a_launch() -> None:
-    """Our own from before is under way: nothing is posted again, and it is followed."""
-    conflict = HawkConflict(address="https://h", asked="a launch", why="409: Launch already in progress")
-    seen, _ = after_launch(Seen(ID), 0.0, conflict)
-    _, steps = follow(seen, [UNKNOWN, UNKNOWN, PENDING, RUNNING, COMPLETE])
-    assert [type(step) for step in steps] == [*[Follow] * 4, Collect]
+@pytest.mark.parametrize("alive", [RUNNING, QUEUED, seen_as("stuck"), seen_as("pending", runner="Pending")])
+@pytest.mark.parametrize("error", [CONFLICT, LOST])
+def test_a_launch_without_a_good_answer_counts_once_it_is_seen_alive(error: HawkError, alive: Look) -> None:
+    """Ours or our own from before: nothing is posted again, and its end is the result."""
+    seen, _ = after_launch(Seen(ID), 0.0, error)
+    assert not seen.launched
+    seen, steps = follow(seen, [PENDING, alive, COMPLETE])
+    assert [type(step) for step in steps] == [Follow, Follow, Collect]
+    assert (seen.launched, seen.refused) == (True, None)
+
+
+@pytest.mark.parametrize("error", [CONFLICT, LOST, FAULT])
+@pytest.mark.parametrize("over", [COMPLETE, FAILED, PENDING, seen_as("pending", "complete"), seen_as("importing")])
+def test_a_resume_that_does_not_take_place_is_made_again_now_and_then_and_ends_in_hawks_words(
+    error: HawkError, over: Look
+) -> None:
+    """It was seen at work by this run, and what Hawk says of it is the run before. Nothing is posted in a hot loop."""
+    _, steps = follow(Seen(ID), [RUNNING, *[over] * 500], launches=[error])
+    first = [type(step) for step in steps].index(Collect)
+    assert [type(step) for step in steps[first:][:4]] == [Collect, Resume, Follow, Follow]
+    assert 3 < sum(isinstance(step, Resume) for step in steps) <= PATIENCE_S / STALE_S + 2
+    assert isinstance(steps[-1], Ended)
+    assert error.why in steps[-1].why
+
+
+def test_a_resume_that_succeeds_in_the_end_is_the_only_one_that_counts() -> None:
+    seen, steps = follow(Seen(ID), [COMPLETE] * 40, launches=[CONFLICT, None])
+    assert sum(isinstance(step, Resume) for step in steps) == 2
+    assert seen.launched
+    assert isinstance(steps[-1], Collect)
 
 
 def test_a_launch_without_an_answer_is_looked_for_before_it_is_tried_again() -> None:
     seen, step = next_step(Seen(ID), UNKNOWN, 0.0)
     assert step == Submit()
-    seen, step = after_launch(seen, 0.0, HawkUnreachable(address="https://h", asked="a launch", why="no answer"))
+    seen, step = after_launch(seen, 0.0, LOST)
     assert isinstance(step, Follow)
     assert isinstance(next_step(seen, RUNNING, 5.0)[1], Follow)
     assert next_step(seen, UNKNOWN, 5.0)[1] == Submit()
 
 
 def test_launches_that_fail_are_given_up_after_the_patience() -> None:
-    error: HawkError = HawkFailed(address="https://h", asked="a launch", why="500: helm failed")
     seen, now = Seen(ID), 0.0
     while True:
         seen, step = next_step(seen, UNKNOWN, now)
         assert step == Submit()
-        seen, step = after_launch(seen, now, error)
+        seen, step = after_launch(seen, now, FAULT)
         if isinstance(step, Ended):
             break
         now += LOOK_S
@@ -227,12 +283,28 @@ def test_tasks_that_are_not_begun_count_and_a_task_that_was_tried_again_counts_o
 
 
 LOOKS = st.sampled_from(
-    [UNKNOWN, SILENT, PENDING, RUNNING, COMPLETE, FAILED, DELETED, seen_as("importing"), seen_as("stuck")]
+    [
+        *(UNKNOWN, SILENT, PENDING, QUEUED, RUNNING, COMPLETE, FAILED, LOST_POD, DELETED),
+        *(seen_as("importing"), seen_as("stuck"), seen_as("pending", "complete"), seen_as("hibernating")),
+        Look(JobStatus(status="pending")),
+    ]
 )
+LAUNCHES = st.lists(st.sampled_from([None, CONFLICT, LOST, FAULT]), min_size=1, max_size=5)
 
 
-@given(st.lists(LOOKS, max_size=40))
-def test_nothing_is_posted_twice(looks: list[Look]) -> None:
+@given(st.lists(LOOKS, max_size=40), LAUNCHES)
+def test_nothing_is_posted_after_a_launch_that_was_good(looks: list[Look], launches: list[HawkError | None]) -> None:
     """Whatever Hawk says in which order."""
-    _, steps = follow(Seen(ID), looks)
-    assert sum(isinstance(step, Submit | Resume) for step in steps) <= 1
+    tried = launches[: launches.index(None)] if None in launches else launches * 40
+    _, steps = follow(Seen(ID), looks, launches=launches)
+    assert sum(isinstance(step, Submit | Resume) for step in steps) <= len(tried) + 1
+
+
+@given(st.lists(LOOKS, max_size=20), LOOKS, LAUNCHES)
+def test_what_does_not_change_is_followed_for_ever_only_in_the_queue_or_with_a_runner_that_is_there(
+    looks: list[Look], last: Look, launches: list[HawkError | None]
+) -> None:
+    most = for_a(PATIENCE_S + UNSEEN_S + 2 * UNSURE_S + FAILED_S + STALE_S)
+    _, steps = follow(Seen(ID), [*looks, *[last] * most], launches=launches)
+    there = last.job is not None and (last.job.at_work or last.job.queued)
+    assert isinstance(steps[-1], Collect | Ended) or there

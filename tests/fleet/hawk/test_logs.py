@@ -70,6 +70,17 @@ def test_a_success_that_was_followed_by_an_error_is_an_error(tmp_path: Path) -> 
     assert (one.status, one.why) == ("error", "boom")
 
 
+@pytest.mark.parametrize("told_args", [True, False])
+@pytest.mark.parametrize("args", [{}, {"level": "HARD"}], ids=["as asked for", "in another form"])
+def test_of_two_logs_with_task_ids_of_their_own_the_newest_counts(
+    tmp_path: Path, args: dict[str, Any], told_args: bool
+) -> None:
+    early = eval_log(ADD, ONE, task_id="t", args=args, told=told_args, status="error", error="first")
+    late = eval_log(ADD, ONE, task_id="u", args=args, told=told_args, created="2026-01-01T11:00:00+00:00")
+    expected = [ExpectedLog(ADD, {"level": "hard"} if args else {}, ONE)]
+    assert told(tmp_path, expected, late, early) == [("success", "0.eval")]
+
+
 def test_tasks_that_differ_by_their_arguments_are_told_apart(tmp_path: Path) -> None:
     expected = [
         ExpectedLog(ADD, {}, ONE),

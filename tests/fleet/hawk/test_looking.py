@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
-from fleet.hawk.api import HawkConflict, HawkError, HawkForbidden, HawkRefusedLogin
+from fleet.hawk.api import HawkConflict, HawkError, HawkFailed, HawkForbidden, HawkRefusedLogin, HawkUnreachable
 from fleet.hawk.connect import Hawk
-from fleet.hawk.following import PASSING, Collect, Ended, Follow, Resume, Seen, Submit, after_launch, next_step
-from fleet.hawk.looking import AGAIN_S, STOP_S, end, look
-from tests.hawk_server import HANG_UP, Fault, HawkServer, Launch, State, detail, problem
+from fleet.hawk.following import PASSING, STALE_S, Collect, Ended, Follow, Resume, Seen, Submit, after_launch, next_step
+from fleet.hawk.looking import AGAIN_S, OPEN_S, QUICK_S, STOP_S, end, look
+from fleet.hawk.looking import Launch as Launched
+from fleet.hawk.plain import ANSWER_S, answers_within, longest
+from tests.hawk_server import HANG_UP, EvalSetOnHawk, Fault, HawkServer, Launch, State, detail, problem
 
 ID = "my-eval-0123456789"
 
@@ -71,38 +71,138 @@ def test_what_time_does_not_mend_is_raised(
         look(hawk, ID)
 
 
+def ended(hawk: Hawk, launch: Launched = Launched.SEEN) -> float:
+    """The seconds that it took."""
+    clock = Clock()
+    end(hawk, ID, launch=launch, sleep=clock.sleep, clock=clock)
+    return clock.now
+
+
+@pytest.fixture
+def heedless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runner that hears of nothing, and a cluster that takes nothing off."""
+    monkeypatch.setattr("tests.hawk_server.EvalSetOnHawk.become", lambda *_: None)
+
+
 @pytest.mark.parametrize("state", ["running", "stuck", "waiting_for_capacity"])
 def test_a_runner_at_work_is_told_to_stop_and_ends_by_itself(server: HawkServer, hawk: Hawk, state: str) -> None:
-    server.has(ID, [state], {"a.eval": b""})
-    end(hawk, ID, sleep=Clock().sleep)
+    server.has(ID, [State(state, 1, 4)], {"a.eval": b""})
+    ended(hawk)
     assert (len(server.stops), server.asked("DELETE")) == (1, 0)
 
 
-def test_a_runner_that_has_not_begun_is_taken_off(server: HawkServer, hawk: Hawk) -> None:
-    """When it began it would forget that it was told to stop."""
-    server.has(ID, ["pending"])
-    end(hawk, ID, sleep=Clock().sleep)
+@pytest.mark.parametrize("state", ["pending", "failed", "running"])
+def test_a_runner_that_has_no_logs_to_make_whole_is_taken_off_at_once(
+    server: HawkServer, hawk: Hawk, state: str
+) -> None:
+    """One that hasn't begun would forget that it was told to stop, and so would one that the cluster starts again."""
+    server.has(ID, [State(state)])
+    assert ended(hawk) == 0.0
     assert (server.stops, server.asked("DELETE")) == ([], 1)
 
 
-@pytest.mark.parametrize("state", ["complete", "failed", "deleted", None])
+def test_a_runner_that_fails_instead_of_ending_is_taken_off(
+    server: HawkServer, hawk: Hawk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.has(ID, [State("running", 1, 4)])
+    become = EvalSetOnHawk.become
+    monkeypatch.setattr(
+        EvalSetOnHawk, "become", lambda its, status: become(its, "failed" if status == "complete" else status)
+    )
+    assert ended(hawk) == AGAIN_S
+    assert (len(server.stops), server.asked("DELETE")) == (1, 1)
+
+
+@pytest.mark.parametrize("state", ["complete", "deleted", None])
 def test_what_is_over_is_left_alone(server: HawkServer, hawk: Hawk, state: str | None) -> None:
     if state:
         server.has(ID, [state])
-    end(hawk, ID, sleep=Clock().sleep)
+    ended(hawk)
     assert (server.stops, server.asked("DELETE")) == ([], 0)
 
 
-def test_a_runner_that_does_not_heed_a_stop_is_taken_off(
-    server: HawkServer, hawk: Hawk, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("heedless")
+def test_a_runner_that_does_not_heed_a_stop_is_taken_off(server: HawkServer, hawk: Hawk) -> None:
+    server.has(ID, [State("running", 1, 4)], {"a.eval": b""})
+    took = ended(hawk)
+    assert (len(server.stops), server.asked("DELETE")) == (1, 1)
+    assert STOP_S <= took < STOP_S + AGAIN_S
+    assert STOP_S + 2 * QUICK_S < 30, "a process pool kills a cancelled run then"
+
+
+@pytest.mark.parametrize("fault", [problem(500, "Server error", "oops"), HANG_UP, detail(403, "no")])
+@pytest.mark.parametrize("call", ["job-status", "/stop", "eval-set-status"])
+def test_one_call_that_fails_leaves_nothing_at_work(server: HawkServer, hawk: Hawk, call: str, fault: Fault) -> None:
+    """It is made again, and what can't be known or told to stop is taken off."""
+    server.has(ID, [State("running", 1, 4)], {"a.eval": b""})
+    server.fail(call, fault, times=2)
+    ended(hawk)
+    assert server.sets[ID].now.status == "complete"
+    refused = fault.status == 403 and call == "/stop"
+    assert (len(server.stops), server.asked("DELETE")) == ((0, 1) if refused else (1, 0)), "its logs are whole if they can be"
+
+
+def test_to_be_taken_off_is_asked_for_until_hawk_answers_and_else_is_an_error(server: HawkServer, hawk: Hawk) -> None:
+    server.has(ID, ["pending"])
+    server.fail("DELETE", problem(500, "Server error", "oops"), times=5)
+    ended(hawk)
+    assert server.sets[ID].now.status == "deleted"
+    server.has(ID, ["pending"])
+    server.fail("DELETE", problem(500, "Server error", "oops"), times=1_000)
+    with pytest.raises(HawkFailed, match="oops"):
+        ended(hawk)
+    server.forgive()
+    server.fail("", HANG_UP, times=1_000)
+    with pytest.raises(HawkUnreachable):
+        ended(hawk)
+
+
+@pytest.mark.parametrize("state", ["complete", "failed", None])
+def test_what_was_launched_a_moment_ago_is_taken_off_whatever_hawk_shows(
+    server: HawkServer, hawk: Hawk, state: str | None
 ) -> None:
-    server.has(ID, ["running"], {"a.eval": b""})
-    monkeypatch.setattr("tests.hawk_server.EvalSetOnHawk.become", lambda *_: None)
-    monkeypatch.setattr("fleet.hawk.looking.STOP_S", 3 * AGAIN_S)
+    """That is the run before."""
+    if state:
+        server.has(ID, [state])
+    assert ended(hawk, Launched.ANSWERED) == 0.0
+    assert server.asked("DELETE") == 1
+
+
+@pytest.mark.parametrize("state", ["complete", "deleted", None])
+def test_a_launch_that_comes_through_after_its_end_was_asked_for_is_ended(
+    server: HawkServer, hawk: Hawk, state: str | None
+) -> None:
+    """As of a Ctrl-C while Hawk still resolves packages: it launches the eval set all the same, seconds later."""
+    if state:
+        server.has(ID, [state])
     clock = Clock()
-    end(hawk, ID, sleep=clock.sleep, clock=clock)
-    assert (len(server.stops), server.asked("DELETE"), clock.now) == (1, 1, 3 * AGAIN_S)
-    assert STOP_S > 10 * AGAIN_S
+    came: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        clock.sleep(seconds)
+        if clock.now >= 30 and not came:
+            came.append(clock.now)
+            server.has(ID, [State("running", 1, 4)])
+
+    end(hawk, ID, launch=Launched.OPEN, sleep=sleep, clock=clock)
+    assert came
+    assert server.sets[ID].now.status == "deleted"
+    assert STALE_S <= clock.now < STALE_S + OPEN_S
+
+
+def test_no_call_waits_long_while_an_eval_set_is_ended(hawk: Hawk, server: HawkServer) -> None:
+    """Neither client's."""
+    server.has(ID, ["pending"])
+    server.slow = 1.0
+    with pytest.raises(HawkUnreachable), answers_within(0.2):
+        hawk.job_status(ID)
+    assert longest(ANSWER_S) == ANSWER_S
+    server.slow = 0.0
+    server.fail("DELETE", HANG_UP, times=2)
+    waits: list[float] = []
+    end(hawk, ID, sleep=lambda _: waits.append(longest(ANSWER_S)))
+    assert set(waits) <= {QUICK_S}
+    assert server.sets[ID].now.status == "deleted"
 
 
 def story(hawk: Hawk, looks: int) -> list[type]:
@@ -155,7 +255,18 @@ def test_a_launch_whose_answer_is_lost_is_not_made_again(server: HawkServer, haw
 
 def test_a_launch_that_meets_another_follows_that(server: HawkServer, hawk: Hawk) -> None:
     server.fail("POST /eval_sets", problem(409, "Launch already in progress", "Retry once it finishes."))
-    steps: Sequence[type] = story(hawk, 2)
+    server.fail("job-status", detail(404, "Job not found."))
     server.has(ID, ["running", "complete"])
-    assert [*steps, *story(hawk, 20)] == [Submit, Follow, Follow, Collect]
+    assert story(hawk, 20) == [Submit, Follow, Collect]
     assert server.posted == []
+
+
+def test_a_runner_that_the_cluster_starts_again_is_followed(server: HawkServer, hawk: Hawk) -> None:
+    """Hawk calls it failed in between, and tells of the failed pod."""
+    server.launches = [Launch(["running", *["failed"] * 16, "running", "complete"])]
+    assert story(hawk, 40) == [Submit, *[Follow] * 18, Collect]
+
+
+def test_a_launch_whose_pods_are_gone_is_not_followed_for_ever(server: HawkServer, hawk: Hawk) -> None:
+    server.has(ID, ["pending"])
+    assert story(hawk, 200)[-1] is Collect
