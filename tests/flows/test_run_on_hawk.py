@@ -17,8 +17,8 @@ from fleet.evals.listener import Nobody, Seen, listener
 from fleet.evals.report import RunReport
 from fleet.evals.request import EvalRequest
 from fleet.hawk.api import HawkForbidden, HawkInvalid, HawkRefusedLogin
-from fleet.hawk.mapping import EvalSet, ExpectedLog
 from fleet.hawk.following import PATIENCE_S, STALE_S
+from fleet.hawk.mapping import EvalSet, ExpectedLog
 from flows import hawk_run
 from flows import run_on_hawk as story
 from flows.watch import CancelledByPerson
@@ -222,17 +222,6 @@ def test_what_an_earlier_run_left_unfinished_goes_on_from_what_it_has(
     assert [(sent["eval_set_config"], sent["eval_set_id"]) for sent in hawk.posted] == [(None, ID)]
 
 
-@pytest.mark.fault("hawk-complete")
-def test_success_is_what_the_logs_say_and_never_hawks_complete(
-    run: Callable[..., RunReport], hawk: HawkServer, tmp_path: Path
-) -> None:
-    hawk.launches = [Launch(["running", "complete"], BAD)]
-    report = run(tmp_path)
-    assert (report.outcome, report.exit_code) == ("incomplete", 3)
-    assert "boom" in report.line()
-    assert len(hawk.posted) == 1
-
-
 @pytest.mark.fault("hawk-no-answer")
 def test_a_resume_that_fails_is_not_made_again_at_once(
     run: Callable[..., RunReport], hawk: HawkServer, monkeypatch: pytest.MonkeyPatch
@@ -257,6 +246,17 @@ def test_a_resume_that_fails_is_not_made_again_at_once(
     launches = [index for index, name in enumerate(took) if name == "launch"]
     assert 2 < len(launches) <= PATIENCE_S / STALE_S + 2
     assert {took[index + 1] for index in launches[:-1]} == {"wait"}
+
+
+@pytest.mark.fault("hawk-complete")
+def test_success_is_what_the_logs_say_and_never_hawks_complete(
+    run: Callable[..., RunReport], hawk: HawkServer, tmp_path: Path
+) -> None:
+    hawk.launches = [Launch(["running", "complete"], BAD)]
+    report = run(tmp_path)
+    assert (report.outcome, report.exit_code) == ("incomplete", 3)
+    assert "boom" in report.line()
+    assert len(hawk.posted) == 1
 
 
 @pytest.mark.fault("hawk-complete")
@@ -425,7 +425,7 @@ def test_an_eval_set_that_cannot_be_ended_is_named_with_the_command(
     hawk.launches = [Launch([State("running", 1, 2)] * 9)]
     asked_for_its_end += [False, False, False, True]
     hawk.fail("/stop", detail(403, "You can only stop eval sets you created."))
+    hawk.fail("DELETE", detail(403, "You can only delete eval sets you created."))
     with pytest.raises(CancelledByPerson):
         run()
     assert f"`hawk delete {ID}`" in follower.warnings[-1]
-    hawk.fail("DELETE", detail(403, "You can only delete eval sets you created."))

@@ -139,7 +139,9 @@ def test_one_call_that_fails_leaves_nothing_at_work(server: HawkServer, hawk: Ha
     ended(hawk)
     assert server.sets[ID].now.status == "complete"
     refused = fault.status == 403 and call == "/stop"
-    assert (len(server.stops), server.asked("DELETE")) == ((0, 1) if refused else (1, 0)), "its logs are whole if they can be"
+    assert (len(server.stops), server.asked("DELETE")) == ((0, 1) if refused else (1, 0)), (
+        "its logs are whole if they can be"
+    )
 
 
 def test_to_be_taken_off_is_asked_for_until_hawk_answers_and_else_is_an_error(server: HawkServer, hawk: Hawk) -> None:
