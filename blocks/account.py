@@ -6,6 +6,8 @@ from prefect.blocks.core import Block
 from pydantic import Field
 
 from blocks.ec2_config import Ec2Config
+from blocks.loading import BlockUnusable, loaded
+from fleet.errors import RequestRefused
 from fleet.evals.registry import Login, RegistryAccess
 from fleet.evals.secrets import ParameterPlace
 from fleet.evals.site import Site
@@ -13,6 +15,20 @@ from fleet.pool.user_data import LONGEST_BUCKET, LONGEST_PARAMETER, LONGEST_PREF
 
 A_RUN = "00000000-0000-0000-0000-000000000000-9"
 """As long as the name of any run's attempt, for parameter names that are checked before there is a run."""
+
+
+class AccountUnknown(RequestRefused):
+    """Prefect has no block of this name, or one that can't be read."""
+
+    account: str
+    why: str
+
+    def message(self) -> str:
+        """One line: which block, the command that makes it."""
+        return (
+            f"no Fleet Account block {self.account!r} to use ({self.why}): make it with `fleet setup` (with PREFECT_API_URL, "
+            "and --region if the account's stack isn't in your usual region; docs/account.md, step 2), or name another by --account"
+        )
 
 
 class FleetAccount(Block):
@@ -112,3 +128,11 @@ class FleetAccount(Block):
             prefix=self.prefix,
             parameter_path=self.parameter_path,
         )
+
+
+def fleet_account(name: str) -> FleetAccount:
+    """The account of this name. AccountUnknown."""
+    try:
+        return loaded(FleetAccount, name)
+    except BlockUnusable as error:
+        raise AccountUnknown(account=name, why=str(error)) from None

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Literal, cast
+from typing import Literal
 
 from prefect.blocks.core import Block
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr
 
+from blocks.loading import BlockUnusable, loaded
 from fleet.errors import RequestRefused
 from fleet.hawk.api import HawkApi
 from fleet.hawk.connect import connect
 from fleet.hawk.tokens import Tokens
-from fleet.wire import explain
 
 Place = Literal["fleet", "hawk"]
 """Where a flow runs evals: on a fleet of its own, or on a Hawk deployment."""
@@ -67,11 +67,9 @@ def hawk_deployment(name: str) -> HawkDeployment:
     A name that a person gave never leads to another deployment than theirs.
     """
     try:
-        return cast("HawkDeployment", HawkDeployment.load(name))
-    except ValidationError as error:
-        raise HawkUnknown(block=name, why=explain(error)) from error
-    except ValueError as error:  # what Prefect raises for a block that isn't there
+        return loaded(HawkDeployment, name)
+    except BlockUnusable as error:
         address = os.environ.get(ADDRESS_NAME, "")
-        if name != DEFAULT or not address:
-            raise HawkUnknown(block=name, why="there is no such block") from error
+        if name != DEFAULT or not address or not error.absent:
+            raise HawkUnknown(block=name, why=str(error)) from None
     return HawkDeployment(address=address)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import cast
 from uuid import UUID
 
 from prefect import flow, get_run_logger, task
 from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 
-from blocks.account import FleetAccount
+from blocks.account import fleet_account
 from fleet.aws.identity import caller
 from fleet.errors import FleetError
 from fleet.evals.listener import listener
@@ -136,7 +135,7 @@ class Steps:
 
 def place_of(account: str, region: str | None, every: float) -> Place:
     """The AWS side of the account's block."""
-    home = cast("FleetAccount", FleetAccount.load(account))
+    home = fleet_account(account)
     site = home.site(region)
     subnets, groups = home.network(site.region)
     return Place(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
-from blocks.account import FleetAccount
+from blocks.account import FleetAccount, fleet_account
 from blocks.ec2_config import Ec2Config
 from fleet.aws.images import WorkerImage, check_image
 from flows.passing import again
@@ -20,7 +18,7 @@ def check_ami(config: Ec2Config = Ec2Config(), account: str = "default") -> Work
     AmiRejected names the parameter, AMI, region and reason, and the command that builds one; VolumeTooSmall and
     InstanceTypeUnknown what to set instead.
     """
-    deployment = cast("FleetAccount", FleetAccount.load(account))
+    deployment = fleet_account(account)
     image = look(deployment, deployment.settled(config))
     log = get_run_logger()
     log.info("%s", image.line())

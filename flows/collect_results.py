@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import MappingProxyType
-from typing import cast
 
 from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
-from blocks.account import FleetAccount
+from blocks.account import fleet_account
 from bootstrap.environment import build
 from bootstrap.install import fetch_artifact
 from bootstrap.recompute import Recompute, Warm, remedy
@@ -76,7 +75,7 @@ def collect_results(
     May be run again at any time; what is missing makes a log of status `error` that `inspect eval-retry` can finish. An eval that
     can't be merged is named in its report, and the others are.
     """
-    site = cast("FleetAccount", FleetAccount.load(account)).site(region)
+    site = fleet_account(account).site(region)
     return [collected(site, eval_id, log_dir) for eval_id in eval_ids]
 
 

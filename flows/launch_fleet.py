@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 from prefect import flow, get_run_logger, task
 
-from blocks.account import FleetAccount
+from blocks.account import FleetAccount, fleet_account
 from blocks.ec2_config import Ec2Config
 from fleet.evals.documents import WorkerOrder
 from fleet.evals.preparation import tags_of
@@ -39,7 +39,7 @@ def launch_fleet(
 
     Asking twice for the same numbers of the same run (or `key`) starts nothing twice.
     """
-    deployment = cast("FleetAccount", FleetAccount.load(account))
+    deployment = fleet_account(account)
     variables = job_variables(order, image, config, deployment, owner=owner, code=upload_code(order, account))
     workers = [
         start_worker(
@@ -64,7 +64,7 @@ def batches(count: int) -> list[int]:
 @task(name="upload-code", task_run_name="upload-code", **again())
 def upload_code(order: WorkerOrder, account: str) -> str:
     """Put this version's code where the instances fetch it; answers its SHA-256."""
-    site = cast("FleetAccount", FleetAccount.load(account)).site(order.region)
+    site = fleet_account(account).site(order.region)
     return site.objects.put_artifact(site.layout, code_archive())
 
 

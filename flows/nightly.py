@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError
 
 from blocks.ec2_config import Ec2Config
 from blocks.hawk import Place
+from blocks.loading import BlockUnusable, loaded
 from blocks.scheduled_eval import ScheduledEval
 from fleet.errors import RequestRefused
 from fleet.evals.report import RunReport
@@ -86,10 +87,7 @@ def from_file(path: Path) -> ScheduledFile:
 
 def from_block(name: str) -> ScheduledEval:
     """The eval that a block describes. ScheduleRefused."""
-    where = f"the block scheduled-eval/{name}"
     try:
-        return cast("ScheduledEval", ScheduledEval.load(name))
-    except ValidationError as error:
-        raise ScheduleRefused(where=where, why=explain(error)) from error
-    except ValueError as error:  # what Prefect raises for a block that isn't there
-        raise ScheduleRefused(where=where, why="there is no such block") from error
+        return loaded(ScheduledEval, name)
+    except BlockUnusable as error:
+        raise ScheduleRefused(where=f"the block scheduled-eval/{name}", why=str(error)) from None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, cast
+from typing import Literal
 
 from prefect import flow, get_run_logger, task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from blocks.account import FleetAccount
+from blocks.account import FleetAccount, fleet_account
 from blocks.ec2_config import Ec2Config
 from fleet.aws.identity import caller
 from fleet.aws.images import check_image
@@ -36,7 +36,7 @@ def preflight(config: Ec2Config = Ec2Config(), account: str = "default", role: A
         account: Name of the Fleet Account block.
         role: controller: runs evals. launcher: the pool worker. operator: sets the account up. runs: the first two.
     """
-    home = cast("FleetAccount", FleetAccount.load(account))
+    home = fleet_account(account)
     config = home.settled(config)
     aws = home.site(config.region).aws
     who = caller(aws)

@@ -13,7 +13,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 from pydantic import Field
 
-from blocks.account import FleetAccount
+from blocks.account import FleetAccount, fleet_account
 from fleet.errors import FleetError
 from fleet.reaper.holdings import AwsHoldings, Holdings
 from fleet.reaper.ownership import Runs, Survey, survey
@@ -96,7 +96,7 @@ def reap_one(account: str, regions: list[str], patience: Patience, *, dry_run: b
 
 def looked_at(account: str, regions: list[str]) -> Holdings:
     """What the account holds, in these regions or in those where its runs have had fleets."""
-    home = cast("FleetAccount", FleetAccount.load(account))
+    home = fleet_account(account)
     since = datetime.now(UTC) - timedelta(days=DAYS)
     chosen = regions or [home.region, *sorted(PrefectRuns().regions(since=since) - {home.region})]
     return AwsHoldings([home.site(region) for region in chosen])

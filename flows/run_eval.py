@@ -19,7 +19,7 @@ from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settin
 from prefect.states import Cancelled, Completed, Failed
 from pydantic import Field
 
-from blocks.account import FleetAccount
+from blocks.account import fleet_account
 from blocks.ec2_config import Ec2Config
 from blocks.hawk import Place
 from blocks.secrets import run_secrets
@@ -119,7 +119,7 @@ def whole_run(request: EvalRequest, config: Ec2Config, account: str, worker_secr
     """The story itself, and the state that it ends in. Its errors come through."""
     setup = read_setup_script(config.worker_setup)
     check_log_dir(request.log_dir)
-    home = cast("FleetAccount", FleetAccount.load(account))
+    home = fleet_account(account)
     config = home.settled(config)
     secrets = run_secrets(request, worker_secrets, home.parameter_place(config.region))
 

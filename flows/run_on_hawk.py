@@ -14,7 +14,7 @@ from prefect.states import Cancelled
 
 from blocks.ec2_config import Ec2Config
 from blocks.hawk import hawk_deployment
-from blocks.secrets import run_secrets
+from blocks.secrets import named_secrets
 from fleet.errors import FleetError
 from fleet.evals.delivery import check_log_dir, deliver
 from fleet.evals.report import EvalReport, RunReport, outcome_of
@@ -54,7 +54,7 @@ def run_on_hawk(request: EvalRequest, config: Ec2Config, hawk: str, worker_secre
     """
     check_log_dir(request.log_dir)
     eval_set = make_eval_set(request, config)
-    secrets = run_secrets(request, worker_secrets, None)
+    secrets = named_secrets(request, worker_secrets)
     deployment = hawk_deployment(hawk)
     api = deployment.api()
     run = HawkRun(api, eval_set, secrets, viewer=deployment.viewer or viewer_of(api.address))

@@ -25,6 +25,7 @@ from fleet.evals.report import RunReport
 from fleet.evals.request import EvalRequest
 from fleet.evals.secrets import chosen
 from fleet.evals.setup_script import read_setup_script
+from fleet.importing import undisturbed
 
 Services = Callable[[], AbstractContextManager[Callable[[], None]]]
 """Begins to bring up what the run needs, and settles which server Prefect will take. What it answers waits for that and points
@@ -80,6 +81,7 @@ class FleetBackend(Backend):
         return plan_run(request, folder, slots=slots, nonce=nonce, env=env, say=self._follower.stage)
 
     def _call(self, request: EvalRequest, plan: RunPlan | None) -> RunReport:
+        self._check_blocks(request)
         for warning in plan.warnings if plan else ():
             self._follower.warn(warning)
         return call_run_eval(
@@ -90,3 +92,12 @@ class FleetBackend(Backend):
             account=self._account,
             worker_secrets=self._worker_secrets,
         )
+
+    def _check_blocks(self, request: EvalRequest) -> None:
+        """What the flow begins with, while there is no flow run yet. AccountUnknown; SecretsRefused."""
+        with undisturbed():
+            from blocks.account import fleet_account
+            from blocks.secrets import run_secrets
+
+        home = fleet_account(self._account)
+        run_secrets(request, self._worker_secrets, home.parameter_place(home.settled(self._config).region))

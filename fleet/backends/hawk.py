@@ -1,11 +1,14 @@
 """A Hawk deployment: the flow `run_eval`, called in this process, with Prefect where the environment says it is, or its own.
 
-What Hawk can't keep of a request, an address that is none and a login that isn't good end the run before a flow run exists.
+What Hawk can't keep of a request, secrets that can't be had, an address that is none and a login that isn't good end the run
+before a flow run exists.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from blocks.ec2_config import Ec2Config
 from fleet.account.change import ServerUnreachable
@@ -55,7 +58,11 @@ class HawkBackend(Backend):
             chosen(request.secrets, os.environ)
         for warning in made.warnings:
             self._follower.warn(warning)
-        self._api().job_status(made.id)
+        with self._asking_prefect():
+            api = self._api()
+            if self._worker_secrets:
+                self._check_secrets(request)
+        api.job_status(made.id)
         if not upload:
             request = request.model_copy(update={"log_dir": None})
         return call_run_eval(
@@ -68,7 +75,20 @@ class HawkBackend(Backend):
         )
 
     def _api(self) -> HawkApi:
-        """The deployment. HawkUnknown; ServerUnreachable, where Prefect is to say where it is."""
+        """The deployment. HawkUnknown."""
+        from blocks.hawk import hawk_deployment
+
+        return hawk_deployment(self._deployment).api()
+
+    def _check_secrets(self, request: EvalRequest) -> None:
+        """SecretsRefused: the block, or a value that it should have."""
+        from blocks.secrets import named_secrets
+
+        named_secrets(request, self._worker_secrets)
+
+    @contextmanager
+    def _asking_prefect(self) -> Iterator[None]:
+        """Around whatever loads a block. ServerUnreachable."""
         import httpx
 
         # Prefect's settings are read as it is imported.
@@ -79,14 +99,12 @@ class HawkBackend(Backend):
                 temporary_settings,
             )
 
-            from blocks.hawk import hawk_deployment
-
         url = PREFECT_API_URL.value()
         if not url:
             self._follower.stage("Starting a Prefect server for this run")
         try:
             with temporary_settings({PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS: OWN_SERVER_S}):
-                return hawk_deployment(self._deployment).api()
+                yield
         except (httpx.HTTPError, RuntimeError) as error:
             if url and isinstance(error, RuntimeError):  # what Prefect says of its own server; else a bug
                 raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,20 +24,6 @@ regions_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
-class AccountUnknown(RequestRefused):
-    """Prefect has no block of this name."""
-
-    account: str
-    why: str
-
-    def message(self) -> str:
-        """One line: which block, the command that makes it."""
-        return (
-            f"no Fleet Account block {self.account!r} ({self.why}): make it with `fleet setup` (with PREFECT_API_URL, and --region "
-            "if the account's stack isn't in your usual region; docs/account.md, step 2), or name another by --account"
-        )
-
-
 class NoServer(RequestRefused):
     """No Prefect server is configured, and a new one of Prefect's own would know nothing."""
 
@@ -50,16 +36,13 @@ class NoServer(RequestRefused):
 
 
 def the_account(name: str) -> FleetAccount:
-    """The block. AccountUnknown: Prefect has none of that name. Also what `asking_prefect` raises."""
+    """The block. AccountUnknown. Also what `asking_prefect` raises."""
     from fleet.importing import undisturbed
 
     with undisturbed():
-        from blocks.account import FleetAccount
+        from blocks.account import fleet_account
     with asking_prefect():
-        try:
-            return cast("FleetAccount", FleetAccount.load(name))
-        except ValueError as error:  # Prefect's answer for a block that isn't there
-            raise AccountUnknown(account=name, why=" ".join(str(error).split())[:200]) from error
+        return fleet_account(name)
 
 
 @contextmanager

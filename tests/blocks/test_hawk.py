@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from blocks.hawk import HawkDeployment, HawkUnknown, hawk_deployment
 
@@ -17,7 +18,10 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     def load(name: str) -> HawkDeployment:
         if name not in there:
             raise ValueError(f"Unable to find block document named {name}")
-        return HawkDeployment.model_validate(there[name])
+        try:
+            return HawkDeployment.model_validate(there[name])
+        except ValidationError as error:
+            raise RuntimeError(f"Unable to load {name!r} due to failed validation") from error
 
     monkeypatch.setattr(HawkDeployment, "load", staticmethod(load))
     monkeypatch.delenv("HAWK_API_URL", raising=False)

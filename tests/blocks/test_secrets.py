@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from blocks.account import FleetAccount
-from blocks.secrets import WorkerSecrets, run_secrets
+from blocks.secrets import WorkerSecrets, named_secrets, run_secrets
 from fleet.evals.request import EvalRequest
 from fleet.evals.secrets import SecretsRefused
 
@@ -40,6 +40,18 @@ def test_a_blocks_values_the_environments_and_those_of_settings_come_together(
         ("/own.env.linux", {"linux": "A=1\n"}),
         ("/own", {"OPENAI_API_KEY": "sk-block", "MORE": "more", "OTHER": "sk-other"}),
     ]
+
+
+def test_another_service_is_sent_what_the_request_names_and_no_more_of_the_block(
+    block: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-shell")
+    monkeypatch.setenv("OTHER", "sk-other")
+    secrets = named_secrets(a_request(secrets=["OPENAI_API_KEY", "OTHER"]), block)
+    assert secrets.variables() == {"OPENAI_API_KEY": "sk-block", "OTHER": "sk-other"}
+    assert named_secrets(a_request(), block).variables() == {}
+    with pytest.raises(SecretsRefused, match=r"no value for NEVER_SET_KEY: .* the worker-secrets block 'keys'"):
+        named_secrets(a_request(secrets=["NEVER_SET_KEY"]), block)
 
 
 def test_everything_that_is_wrong_is_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

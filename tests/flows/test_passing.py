@@ -20,7 +20,7 @@ from flows.check_ami import look
 from flows.collect_results import merge_eval, store_log
 from flows.launch_fleet import upload_code
 from flows.run_eval import identify, make_estimate, prepare, send_owed
-from flows.run_on_hawk import collect
+from flows.run_on_hawk import collect_logs
 from flows.watch import PATIENCE_S
 
 
@@ -143,7 +143,7 @@ def test_the_count_of_retries_ends_none_of_them() -> None:
 @pytest.mark.fault("no-answer")
 @pytest.mark.parametrize(
     "step",
-    [identify, make_estimate, look, prepare, send_owed, upload_code, merge_eval, store_log, collect],
+    [identify, make_estimate, look, prepare, send_owed, upload_code, merge_eval, store_log, collect_logs],
     ids=lambda step: step.name,
 )
 def test_each_step_that_asks_aws_or_hawk_is_begun_again(step: Any) -> None:

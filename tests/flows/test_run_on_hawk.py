@@ -12,6 +12,7 @@ from prefect.logging import disable_run_logger
 
 from blocks.ec2_config import Ec2Config
 from blocks.hawk import HawkDeployment
+from blocks.secrets import WorkerSecrets
 from fleet.errors import FleetError
 from fleet.evals.listener import Nobody, Seen, listener
 from fleet.evals.report import RunReport
@@ -118,12 +119,12 @@ def run(
     monkeypatch.setattr(story, "follow_run", follow)
     monkeypatch.setenv("KEY", "sk-secret")
 
-    def whole(log_dir: Path | None = None) -> RunReport:
+    def whole(log_dir: Path | None = None, block: str | None = None) -> RunReport:
         request = EvalRequest.model_validate(
             {"tasks": [TASK], "models": [MODEL], "secrets": ["KEY"], "log_dir": log_dir and str(log_dir)}
         )
         with disable_run_logger():
-            return story.run_on_hawk(request, Ec2Config(), "default", None)
+            return story.run_on_hawk(request, Ec2Config(), "default", block)
 
     return whole
 
@@ -165,6 +166,16 @@ def test_the_same_request_is_the_same_eval_set_unless_it_starts_over() -> None:
             story.make_eval_set.fn(request, Ec2Config(**more)).id for more in ({}, {"spot": True}, {"new_fleet": True})
         ]
     assert made[0] == made[1] != made[2]
+
+
+def test_of_a_block_hawk_is_sent_what_the_request_names_alone(
+    run: Callable[..., RunReport], hawk: HawkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = WorkerSecrets.model_validate({"values": {"KEY": "sk-block", "AWS_SECRET_ACCESS_KEY": "nobody's business"}})
+    monkeypatch.setattr(WorkerSecrets, "load", staticmethod(lambda _: kept))
+    hawk.launches = [Launch(["running", "complete"], GOOD)]
+    run(block="keys")
+    assert [posted["secrets"] for posted in hawk.posted] == [{"KEY": "sk-block"}]
 
 
 def test_a_log_that_a_resumed_runner_wrote_over_is_fetched_anew(

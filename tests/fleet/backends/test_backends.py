@@ -13,13 +13,16 @@ from typing import Any
 
 import pytest
 
+from blocks.account import FleetAccount
 from blocks.ec2_config import Ec2Config
+from blocks.secrets import WorkerSecrets
 from bootstrap.environment import JobEnvironment
 from bootstrap.plain import PlainLog
 from fleet.backends import Backend
 from fleet.backends.fleet import FleetBackend
 from fleet.backends.local import LocalBackend
 from fleet.cache import cache_folder
+from fleet.errors import RequestRefused
 from fleet.evals.documents import EnvironmentSpec
 from fleet.evals.listener import Nobody
 from fleet.evals.report import RunReport
@@ -126,6 +129,24 @@ def test_a_fleet_plans_before_prefect_unless_keys_lie_in_a_block(
     FleetBackend(Ec2Config(), Follower(), services=services, worker_secrets=block).run(a_request())
     planned = ["planned", "prefect is there", "called with a plan"]
     assert happened == (["prefect is there", "called"] if block else planned)
+
+
+@pytest.mark.parametrize("absent", [FleetAccount, WorkerSecrets])
+@pytest.mark.fault("request-refused")
+def test_a_block_whose_name_is_mistyped_ends_a_fleet_s_run_before_it_exists(
+    monkeypatch: pytest.MonkeyPatch, absent: type[Any]
+) -> None:
+    def load(_: str) -> None:
+        raise ValueError("Unable to find block document")
+
+    called: list[object] = []
+    monkeypatch.setattr(FleetAccount, "load", staticmethod(lambda _: FleetAccount(bucket="b")))
+    monkeypatch.setattr(absent, "load", staticmethod(load))
+    monkeypatch.setattr("fleet.backends.fleet.call_run_eval", lambda *_, **__: called.append(1))
+    with pytest.raises(RequestRefused, match="no such block") as refused:
+        FleetBackend(Ec2Config(), Follower(), worker_secrets="typo").run(a_request())
+    assert refused.value.exit_code == 2
+    assert called == []
 
 
 def test_the_flow_is_imported_with_the_services_prefect_while_the_plan_sees_the_person_s(

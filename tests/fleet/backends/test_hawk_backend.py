@@ -11,6 +11,7 @@ from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_EPHEMERAL_STARTUP_T
 
 from blocks.ec2_config import Ec2Config
 from blocks.hawk import HawkDeployment, HawkUnknown
+from blocks.secrets import WorkerSecrets
 from fleet.account.change import ServerUnreachable
 from fleet.backends import hawk as room
 from fleet.backends.hawk import HawkBackend
@@ -48,6 +49,7 @@ def hawk(monkeypatch: pytest.MonkeyPatch) -> Iterator[HawkServer]:
 
     with hawk_server() as server:
         monkeypatch.setattr(HawkDeployment, "load", staticmethod(load))
+        monkeypatch.setattr(WorkerSecrets, "load", staticmethod(load))
         monkeypatch.setenv("HAWK_API_URL", server.address)
         monkeypatch.setenv("HAWK_ACCESS_TOKEN", TOKEN)
         yield server
@@ -73,8 +75,9 @@ def a_request(**fields: Any) -> EvalRequest:
 
 @pytest.mark.parametrize("upload", [True, False])
 def test_the_flow_is_called_for_hawk_once_hawk_has_answered(
-    upload: bool, hawk: HawkServer, called: list[dict[str, Any]]
+    upload: bool, hawk: HawkServer, called: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(WorkerSecrets, "load", staticmethod(lambda _: WorkerSecrets.model_validate({"values": {}})))
     config, follower = Ec2Config(new_fleet=True, max_workers=3), Follower()
     HawkBackend(config, follower, worker_secrets="keys").run(a_request(log_dir="my/logs"), upload=upload)
     (call,) = called
@@ -134,6 +137,20 @@ def test_a_deployment_that_nobody_knows_is_refused(hawk: HawkServer, called: lis
     with pytest.raises(HawkUnknown, match="staging"):
         HawkBackend(Ec2Config(), Follower(), deployment="staging").run(a_request())
     assert called == []
+
+
+@pytest.mark.fault("request-refused")
+def test_a_block_of_secrets_that_is_not_there_or_lacks_one_ends_the_run_before_it_exists(
+    hawk: HawkServer, called: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = HawkBackend(Ec2Config(), Follower(), worker_secrets="typo")
+    with pytest.raises(SecretsRefused, match=r"the worker-secrets block 'typo' can't be used: there is no such block"):
+        backend.run(a_request())
+    monkeypatch.setattr(WorkerSecrets, "load", staticmethod(lambda _: WorkerSecrets.model_validate({"values": {}})))
+    with pytest.raises(SecretsRefused, match=r"no value for NEVER_SET_KEY: .* block 'typo'") as refused:
+        backend.run(a_request(secrets=["NEVER_SET_KEY"]))
+    assert refused.value.exit_code == 2
+    assert (hawk.calls, called) == ([], [])
 
 
 @pytest.mark.parametrize(

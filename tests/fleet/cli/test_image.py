@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from blocks.account import AccountUnknown
 from fleet.aws import images
 from fleet.aws.images import AmiParameterMissing, WorkerImage
 from fleet.cli import image as command
-from fleet.cli.account import AccountUnknown
 from fleet.cli.main import code_of, fleet
 from worker_image import publish
 from worker_image.amis import Amis, OwnImage
