@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any, TypeVar
 
+from anyio import fail_after
 from anyio.from_thread import start_blocking_portal
 from hawk.client import HawkAPIError, HawkClient, HawkClientError
 
@@ -80,8 +81,14 @@ class PackageCalls:
         timeout = longest(timeout)
 
         async def make() -> T:
-            async with _failing_as_ours(), HawkClient(api_url=self.address, token=token, timeout=timeout) as client:
-                return await call(client)
+            # The client's own timeout has no effect: it hands aiohttp None with each request, which is none.
+            async with _failing_as_ours():
+                try:
+                    with fail_after(timeout):
+                        async with HawkClient(api_url=self.address, token=token, timeout=timeout) as client:
+                            return await call(client)
+                except TimeoutError as error:
+                    raise NoAnswer(f"no answer within {timeout:g} s") from error
 
         # A thread of its own: the caller's may have a loop that runs already.
         with start_blocking_portal() as portal:

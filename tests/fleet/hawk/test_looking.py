@@ -167,7 +167,7 @@ def test_what_was_launched_a_moment_ago_is_taken_off_whatever_hawk_shows(
     if state:
         server.has(ID, [state])
     assert ended(hawk, Launched.ANSWERED) == 0.0
-    assert server.asked("DELETE") == 1
+    assert server.asked("DELETE /eval_sets/") == 1
 
 
 @pytest.mark.parametrize("state", ["complete", "deleted", None])
