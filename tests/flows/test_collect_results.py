@@ -203,7 +203,9 @@ def test_a_log_that_cannot_be_stored_yet_is_not_merged_for_it_again_and_sets_not
 ) -> None:
     """What is set aside is gone for the next merge, which would say less of it."""
     unusable: Any = SimpleNamespace(job="000000-0")
-    monkeypatch.setattr(collect_results, "merge", lambda *_, **__: dataclasses.replace(UNMEASURED, unusable=(unusable,)))
+    monkeypatch.setattr(
+        collect_results, "merge", lambda *_, **__: dataclasses.replace(UNMEASURED, unusable=(unusable,))
+    )
     monkeypatch.setattr(collect_results, "get_run_logger", lambda: logging.getLogger("collect"))
     put_aside: list[str] = []
     monkeypatch.setattr(collect_results, "set_aside", lambda _site, _eval, job: put_aside.append(job))
