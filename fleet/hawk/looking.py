@@ -91,14 +91,16 @@ def _stopped(
             if not told:
                 api.stop(eval_set)
                 told = True
-            sleep(AGAIN_S)
-            seen = _seen(api, eval_set)
-            if _ended(seen) or not _has_logs(seen):
-                return _ended(seen)
         except PASSING:
-            sleep(AGAIN_S)
+            pass
         except HawkError:
             break
+        sleep(AGAIN_S)
+        with suppress(HawkError):
+            # Not its progress: that takes Hawk longest, and there may be no time for it.
+            seen = Look(api.job_status(eval_set))
+            if _ended(seen) or not _has_logs(seen):
+                return _ended(seen)
     return False
 
 

@@ -127,7 +127,8 @@ def test_a_runner_that_does_not_heed_a_stop_is_taken_off(server: HawkServer, haw
     took = ended(hawk)
     assert (len(server.stops), server.asked("DELETE")) == (1, 1)
     assert STOP_S <= took < STOP_S + AGAIN_S
-    assert STOP_S + 2 * QUICK_S < 30, "a process pool kills a cancelled run then"
+    assert STOP_S + AGAIN_S + 2 * QUICK_S < 30, "a process pool kills a cancelled run then"
+    assert server.asked("eval-set-status") == 1
 
 
 @pytest.mark.parametrize("fault", [problem(500, "Server error", "oops"), HANG_UP, detail(403, "no")])
