@@ -36,6 +36,8 @@ def every_error() -> Iterator[type[FleetError]]:
         for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
             if module.name.startswith("bootstrap.runner.") or module.name.endswith("__main__"):
                 continue  # runs in the job environment, imports nothing of ours
+            if module.name == "fleet.hawk.package":
+                continue  # stands on Hawk's own client, an extra
             for _, member in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
                 if issubclass(member, FleetError) and member.__module__ == module.name:
                     yield member

@@ -17,7 +17,7 @@ ROOMS = ("blocks", "bootstrap", "fleet", "flows", "worker_image")
 OFFER = re.compile(r"\baws (?!sso |iam |or )[a-z0-9]+ [a-z-]+|`fleet (setup|connect|image build)\b")
 """A command that is about one region. `aws sso` and `aws iam` aren't."""
 DESCRIBED = {
-    "fleet/cli/account.py": "the account's region isn't known, and the message says so",
+    "blocks/account.py": "the account's region isn't known, and the message says so",
     "fleet/pool/runs.py": "where the account's stack is isn't known to a pool",
     "fleet/pool/hold_up.py": "the same",
     "flows/reap.py": "no account is known, so none of its regions",
