@@ -23,7 +23,7 @@ COMMANDS = {
     "list": ("fleet.cli.list:list_runs", "The runs that go on, and what others have left."),
     "local": ("fleet.cli.local:local", "Emulate AWS and Prefect on this machine: up, down, status."),
     "reap": ("fleet.cli.reap:reap", "Remove what no live run owns: instances, queues, secrets, locks."),
-    "run": ("fleet.cli.run:run", "Run Inspect evals on a fleet, on a Hawk deployment, or on this machine."),
+    "run": ("fleet.cli.run:run", "Run Inspect evals on a fleet, on Hawk, or on this machine."),
     "setup": ("fleet.cli.setup:setup", "Make what evals need in AWS and Prefect, or check it."),
     "stop": ("fleet.cli.stop:stop", "Cancel runs, and see their instances go."),
 }

@@ -18,6 +18,7 @@ OFFER = re.compile(r"\baws (?!sso |iam |or )[a-z0-9]+ [a-z-]+|`fleet (setup|conn
 """A command that is about one region. `aws sso` and `aws iam` aren't."""
 DESCRIBED = {
     "blocks/account.py": "the account's region isn't known, and the message says so",
+    "fleet/cli/account.py": "no account is known",
     "fleet/pool/runs.py": "where the account's stack is isn't known to a pool",
     "fleet/pool/hold_up.py": "the same",
     "flows/reap.py": "no account is known, so none of its regions",
