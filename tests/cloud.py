@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,15 +124,16 @@ class CloudUnderTest:
         )
         return found
 
-    def steps(self, flow_run: str) -> dict[str, str]:
-        """The state in which each task of an ended flow run ended, by the task run's name.
+    def steps(self, flow_run: str, *, among: Collection[str] = ()) -> dict[str, str]:
+        """The state in which each task of an ended flow run ended, by the task run's name. `among`: those that are waited for.
 
         The server records task runs from events, some moments after the flow run itself.
         """
 
         def ended() -> dict[str, str] | None:
             found = {task["name"]: task["state"]["type"] for task in self.task_runs(flow_run)}
-            return found if found and set(found.values()) <= {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"} else None
+            over = set(found.values()) <= {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
+            return found if found and over and found.keys() >= set(among) else None
 
         return until("every step of the flow run has its last state", ended, seconds=60)
 

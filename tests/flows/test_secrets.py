@@ -96,7 +96,7 @@ def test_a_secret_that_comes_late_is_waited_for_and_is_nowhere_afterwards(
     assert scores == {"C"}, "every runner had the value, in its environment and beside the setting"
     assert one["samples_done"] == 6
     for worker in workers:
-        assert cloud.steps(worker)["fetch-setting-values tools"] == "COMPLETED"
+        assert cloud.steps(worker, among=["fetch-setting-values tools"])["fetch-setting-values tools"] == "COMPLETED"
     mine = {"parent_task_run_id": {"is_null_": False}, "name": {"like_": "secrets for"}}
     assert [run["name"] for run in cloud.flow_runs(**mine) if run["parameters"]["run"] == done.report["run"]] == [
         "secrets for 2 instances"

@@ -104,6 +104,7 @@ class PrefectUI:
         dialog = self._dialog("Resume")
         for part in ("fieldset", ".prose"):  # the answer's field and the question come apart
             self.see(dialog.locator(part).first)
+        expect(dialog.locator(".prose").first).not_to_be_empty(timeout=PATIENCE_MS)
         said = dialog.inner_text()
         RunForm(self.page, dialog).fill(answers or {})
         if picture:
