@@ -3,7 +3,7 @@
 Three words decide over a run, in this order. A lock that holds says that its controller lives: nothing of the run is touched,
 whatever Prefect says. Prefect's state says that a run is over, or waits, or is at work. Of one that is at work the lock is asked
 again: a controller that was killed stays Running for Prefect, and nobody renews its lock any more. Where there is no lock, what
-there is of the run says the rest: locks are taken before anything is made (`flows.run_eval.prepare`).
+there is of the run says the rest: locks are taken before anything is made (`flows.prepare`).
 
 What is nobody's is marked at the first look and removed at a later one. Until then its instances go on: they finish the jobs that
 are queued, and the same request takes their results up. All of a run goes together, so that no work queue is taken from under

@@ -19,7 +19,8 @@ from flows import passing, run
 from flows.check_ami import look
 from flows.collect_results import merge_eval, store_log
 from flows.launch_fleet import upload_code
-from flows.run_eval import identify, make_estimate, prepare, send_owed
+from flows.prepare import prepare, send_owed
+from flows.run_eval import identify, make_estimate
 from flows.run_on_hawk import collect_logs
 from flows.watch import PATIENCE_S
 
