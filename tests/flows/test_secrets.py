@@ -31,6 +31,7 @@ pytestmark = pytest.mark.cloud
 
 NAME = "EVALKIT_KEY"
 HELD_BACK_S = 10.0
+THROTTLED = "ThrottlingException"
 
 
 @dataclass(frozen=True)
@@ -72,13 +73,19 @@ def test_a_secret_that_comes_late_is_waited_for_and_is_nowhere_afterwards(
     setting.with_name("tools.env").write_text(f"KEY={secret.value}\n")
     listen_for(secret, aws_edge)
     # Not written within so many seconds, and not before both instances have asked in vain: machines differ in speed.
-    aws_edge.fault("PutParameter", match=secret.value, delay=HELD_BACK_S, code="ThrottlingException", times=None)
+    aws_edge.fault("PutParameter", match=secret.value, delay=HELD_BACK_S, code=THROTTLED, times=None)
     command = cloud.start(*secret.run(logs, setting), **{NAME: secret.value, "TMPDIR": str(scratch)})
     # A job environment with the setting is built first.
     workers = until("two workers", lambda: both(cloud), seconds=150)
     until("both await a retry", lambda: [states(cloud, one)[-1] for one in workers] == ["AwaitingRetry"] * 2)
     heard, held_back = aws_edge.hits()
     assert held_back, "a request that carries the value is told by it"
+    aws_edge.clear()
+    listen_for(secret, aws_edge)
+    # No job before both have their secrets: the first one might do them all, and the run would end over the other's wait.
+    aws_edge.fault("ReceiveMessage", match=r"-work\b", code=THROTTLED, times=None)
+    until("both have their secrets", lambda: [states(cloud, one)[-1] for one in workers] == ["Completed"] * 2)
+    heard += aws_edge.hits()[0]
     aws_edge.clear()
     listen_for(secret, aws_edge)
 
