@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from . import known_models
 from .importing import for_good
 
 GRACE_S = 15.0
@@ -97,6 +98,7 @@ class Zygote:
                 # One that needs more than an import is imported where it is used.
                 with contextlib.suppress(Exception):
                     importlib.import_module(name)
+            known_models.read()
         self._trial = None
         import threading
 

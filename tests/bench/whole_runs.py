@@ -33,6 +33,7 @@ KINDS = ("symbol", "number", "name", "block")
 TAKES = "taking jobs:"
 """How a worker's log begins its line of the moment in which it begins to ask for jobs."""
 SPELT_OUT = {"is a default that the command `inspect` writes down": ("header.eval.config.log_shared",)}
+LAYOUT = Layout(names.PREFIX)
 RUN_S = 600.0
 """A run that takes longer hangs."""
 
@@ -110,22 +111,25 @@ def _run(
     if done.code:
         raise SystemExit(f"the fleet's run ended with exit code {done.code}: {done.out[-2000:]} {done.err[-2000:]}")
     (one,) = done.report["evals"]
-    s3, layout = cloud.aws("s3"), Layout(names.PREFIX)
-    body = s3.get_object(Bucket=preset.BUCKET, Key=layout.manifest(one["eval_id"]))["Body"].read()
+    body = cloud.aws("s3").get_object(Bucket=preset.BUCKET, Key=LAYOUT.manifest(one["eval_id"]))["Body"].read()
     manifest = EvalManifest.read(body)
     environment = built(manifest.environment, cache=cache_folder())
     assert environment is not None, "the run has built it"
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=preset.BUCKET, Prefix=layout.results(one["eval_id"]))
-    results, stored, copy = {}, [], folder / "result.eval"
-    for entry in (entry for page in pages for entry in page["Contents"]):
-        s3.download_file(preset.BUCKET, entry["Key"], str(copy))
-        results[layout.job_of(entry["Key"])] = result_in(copy)
-        stored.append(entry["LastModified"].timestamp())
+    found = list(results_of(cloud, one["eval_id"], folder))
+    results = {result.job: result for result, _ in found}
     if results.keys() != {job.job for job in manifest.jobs}:
         raise SystemExit(f"{len(results)} results of {len(manifest.jobs)} jobs")
-    return OnAnInstance(
-        Path(one["log"]), environment, results, _takes(cloud, done.report["run"]), tuple(sorted(stored))
-    )
+    stored = tuple(sorted(when for _, when in found))
+    return OnAnInstance(Path(one["log"]), environment, results, _takes(cloud, done.report["run"]), stored)
+
+
+def results_of(cloud: CloudUnderTest, eval_id: str, folder: Path) -> Iterator[tuple[JobResult, float]]:
+    """The summary of each result of an eval, and when S3 had it (whole seconds since the epoch). `folder` is for copies."""
+    s3, copy = cloud.aws("s3"), folder / "result.eval"
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=preset.BUCKET, Prefix=LAYOUT.results(eval_id))
+    for entry in (entry for page in pages for entry in page["Contents"]):
+        s3.download_file(preset.BUCKET, entry["Key"], str(copy))
+        yield result_in(copy), entry["LastModified"].timestamp()
 
 
 def _takes(cloud: CloudUnderTest, run: str) -> float:
