@@ -254,6 +254,7 @@ def a_local_cloud(display: Display) -> Iterator[Callable[[], None]]:
     name = f"run-{os.getpid()}"
     over = threading.Event()
     known: Future[LocalCloud] = Future()
+    answering: Future[LocalCloud] = Future()
     with ThreadPoolExecutor(1) as beside:
         starting = beside.submit(
             cloud.up,
@@ -262,18 +263,34 @@ def a_local_cloud(display: Display) -> Iterator[Callable[[], None]]:
             owner_pid=os.getpid(),
             wanted=lambda: not over.is_set(),
             coming=known.set_result,
+            answering=answering.set_result,
         )
 
         def point_there() -> None:
-            own = starting.result()
+            wait((answering, starting), return_when=FIRST_COMPLETED)
+            own = answering.result() if answering.done() else starting.result()
             display.stage(f"Local cloud is up: {own.prefect_ui}")
             use(own)
+
+        def tell(ended: Future[LocalCloud]) -> None:
+            failed = ended.exception()
+            if (
+                failed and answering.done() and not over.is_set()
+            ):  # it may take Prefect's client minutes to give a server up
+                display.warn(str(failed))
 
         try:
             wait((known, starting), return_when=FIRST_COMPLETED)
             if known.done():  # else it failed, as `point_there` will say
                 use_prefect_of(known.result())
+            starting.add_done_callback(tell)
             yield point_there
+        except Exception as error:
+            # A cloud that went down under the run is why, whatever the run says of it.
+            failed = starting.exception() if starting.done() else None
+            if failed not in (None, error):
+                raise failed from error
+            raise
         finally:
             over.set()
             if starting.exception() is None:

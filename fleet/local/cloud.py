@@ -142,12 +142,14 @@ def up(
     say: Say = lambda _: None,
     wanted: Callable[[], bool] = lambda: True,
     coming: Callable[[LocalCloud], None] = lambda _: None,
+    answering: Callable[[LocalCloud], None] = lambda _: None,
 ) -> LocalCloud:
     """The local cloud `name`, brought up if it isn't. With `owner_pid` it ends by itself when that process does.
 
     `controllers`: also run the flow runs of the pool `controllers` (the UI's, the schedule's), not only instances.
     `wanted` is asked while the start goes on: it may be called off from another thread. `coming` is told of the cloud as soon as
-    the address of its Prefect server is known; nothing answers there yet, and that of its AWS is still to come.
+    the address of its Prefect server is known; nothing answers there yet, and that of its AWS is still to come. `answering` is
+    told of it once, when both answer; who launches instances may still be starting, and the cloud may yet fail.
     CloudNotStarted: a part failed, or the start was called off; nothing of it runs.
     """
     folder = state.cloud_folder(name)
@@ -156,6 +158,7 @@ def up(
         if found:
             say(f"the local cloud {name} is already up")
             coming(found)
+            answering(found)
             return found
         if folder.exists():
             say(f"removing what an earlier local cloud {name} left")
@@ -167,7 +170,7 @@ def up(
         if known := state.read(folder):  # there before the supervisor detached itself
             coming(LocalCloud(name=name, folder=folder, aws_endpoint="", prefect_api=known.prefect_api))
         try:
-            return _wait_ready(name, folder, say, wanted)
+            return _wait_ready(name, folder, say, wanted, answering)
         except KeyboardInterrupt:
             _take_down(name)  # who stops waiting for a cloud doesn't want one
             raise
@@ -179,7 +182,7 @@ def find(name: str = "default") -> LocalCloud | None:
     known = _readable(folder)
     if known is None or known.phase != "ready" or not known.supervisor.alive():
         return None
-    return LocalCloud(name=name, folder=folder, aws_endpoint=known.aws_endpoint, prefect_api=known.prefect_api)
+    return _of(folder, known)
 
 
 def down(name: str = "default") -> list[str]:
@@ -286,7 +289,10 @@ def _spawn_supervisor(name: str, folder: Path, *, controllers: bool, owner_pid: 
     return f"ended with exit code {code}" if code else ""
 
 
-def _wait_ready(name: str, folder: Path, say: Say, wanted: Callable[[], bool]) -> LocalCloud:
+def _wait_ready(
+    name: str, folder: Path, say: Say, wanted: Callable[[], bool], answering: Callable[[LocalCloud], None]
+) -> LocalCloud:
+    told = False
     log = state.log_file(folder, "supervisor")
     deadline = time.monotonic() + FIRST_START
     doing = ""
@@ -295,6 +301,9 @@ def _wait_ready(name: str, folder: Path, say: Say, wanted: Callable[[], bool]) -
         if known and known.phase == "failed":
             raise _not_started(name, known.failed_part, known.why, state.log_file(folder, known.failed_part), say)
         found = find(name)
+        if not told and (there := found or _answering(folder, known)):
+            answering(there)
+            told = True
         if found:
             return found
         if known is None or not known.supervisor.alive():
@@ -309,6 +318,18 @@ def _wait_ready(name: str, folder: Path, say: Say, wanted: Callable[[], bool]) -
     left = _take_down(name, keep=True)
     why = "ended before the cloud was ready" if not left else f"ended early and left {', '.join(left)}"
     raise _not_started(name, "the supervisor", why, log, say)
+
+
+def _answering(folder: Path, known: CloudState | None) -> LocalCloud | None:
+    """The cloud, when only its pool workers are still to come: they are started last."""
+    parts = known.parts if known else {}
+    if known is None or "workers" not in parts or not all(parts[part].ready for part in ("host", "server")):
+        return None
+    return _of(folder, known)
+
+
+def _of(folder: Path, known: CloudState) -> LocalCloud:
+    return LocalCloud(name=known.name, folder=folder, aws_endpoint=known.aws_endpoint, prefect_api=known.prefect_api)
 
 
 def _not_started(name: str, part: str, why: str, log: Path, say: Say) -> CloudNotStarted:

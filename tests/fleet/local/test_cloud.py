@@ -136,3 +136,43 @@ def test_prefect_may_be_imported_for_a_cloud_before_aws_of_it_is_known(monkeypat
 
 def test_the_ui_is_where_the_api_is() -> None:
     assert UP.prefect_ui == "http://prefect:2"
+
+
+def test_who_waits_is_told_once_when_aws_and_prefect_answer_before_the_pool_workers_do() -> None:
+    """A controller has seconds of work before it launches anything."""
+    folder = state.cloud_folder("a")
+    folder.mkdir(parents=True)
+    me = ProcessRef.of(os.getpid())
+    assert me is not None
+    told: list[LocalCloud] = []
+    told_at: list[int] = []
+    part, ready = Part(log="x"), Part(log="x", ready=True)
+    looks: list[tuple[str, dict[str, Part]]] = [
+        ("starting", {}),
+        ("starting", {"host": ready, "server": part}),
+        ("starting", {"host": ready, "server": ready}),  # a first start: its database is still to be made
+        ("starting", {"host": ready, "server": part, "workers": part}),
+        ("starting", {"host": ready, "server": ready, "workers": part}),
+        ("starting", {"host": ready, "server": ready, "workers": part}),
+        ("ready", {"host": ready, "server": ready, "workers": ready}),
+    ]
+    rest = iter(looks)
+
+    def next_look() -> bool:
+        told_at.append(len(told))
+        phase, parts = next(rest)
+        known = CloudState(name="a", supervisor=me, aws_endpoint="http://aws:1", prefect_api="http://prefect:2/api")
+        state.write(folder, known.model_copy(update={"phase": phase, "parts": parts}))
+        return True
+
+    next_look()
+    found = cloud._wait_ready("a", folder, lambda _: None, next_look, told.append)
+    assert told == [found]
+    assert told_at == [0, 0, 0, 0, 0, 1, 1]
+
+
+def test_who_asks_for_a_cloud_that_is_up_is_told_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cloud, "find", lambda _: UP)
+    told: list[LocalCloud] = []
+    assert cloud.up("a", answering=told.append) is UP
+    assert told == [UP]
