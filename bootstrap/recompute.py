@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -180,10 +181,22 @@ class RecomputeProcess:
             "started_at": facts.started_at,
             "completed_at": facts.completed_at,
         }
+        late = threading.Event()
+
+        def give_up() -> None:
+            late.set()
+            self._process.kill()
+
+        # A wait with a bound of its own would look every twentieth of a second: a fortieth of a merge of two thousand samples.
+        bound = threading.Timer(self._patience, give_up)
+        bound.daemon = True
+        bound.start()
         try:
-            self._process.communicate(json.dumps(order).encode() + b"\n", timeout=self._patience)
-        except subprocess.TimeoutExpired as error:
-            raise self._failed(f"no answer within {self._patience:.0f} s") from error
+            self._process.communicate(json.dumps(order).encode() + b"\n")
+        finally:
+            bound.cancel()
+        if late.is_set():
+            raise self._failed(f"no answer within {self._patience:.0f} s")
         if self._process.returncode != 0 or not out.is_file():
             raise self._failed(f"the process ended with exit code {self._process.returncode}")
 

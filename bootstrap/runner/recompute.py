@@ -9,6 +9,7 @@ Before the first line it imports Inspect, between the two the user's code: secon
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from .records import sorted_out
 
 
 def main(_: list[str]) -> int:
-    """Serve one merge. 0: answered; 1: the parent gave up, or ended, before it asked."""
+    """Serve one merge, and end the process with 0. 1: the parent gave up, or ended, before it asked."""
     if not (eval_ := _told()):
         return 1
     log = read_eval_log(eval_["plan"], header_only=True)
@@ -34,7 +35,10 @@ def main(_: list[str]) -> int:
     with shared_field_sets():
         complete(log, order, trouble)
         write_eval_log(log, order["out"])
-    return 0
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # What was imported needn't be taken apart, which takes a sixth as long as the work.
+    os._exit(0)
 
 
 def _told() -> dict[str, Any] | None:
