@@ -25,11 +25,12 @@ from bootstrap.run_plan import RunPlan, plan_run, planned_ahead
 from fleet.aws.identity import Caller, caller
 from fleet.aws.images import WorkerImage
 from fleet.aws.prices import hourly_prices
-from fleet.aws.processors import vcpus
+from fleet.aws.processors import vcpus, vcpus_of_family
+from fleet.aws.session import Aws
 from fleet.evals.cost import Estimate, check_limit, estimate, fleet_slots
 from fleet.evals.delivery import check_log_dir
 from fleet.evals.documents import WorkerOrder
-from fleet.evals.forecast import most_slots
+from fleet.evals.instance_sizes import InstanceKind, near
 from fleet.evals.last import why_new
 from fleet.evals.listener import listener
 from fleet.evals.preparation import (
@@ -240,10 +241,12 @@ def make_estimate(run: Run) -> Estimate:
         prices=hourly_prices(run.site.aws, types, spot=config.spot),
         region=config.region,
         max_workers=config.max_workers,
-        concurrency=most_slots(config.concurrency_per_worker, vcpus(run.site.aws, types).values()),
+        concurrency=config.concurrency_per_worker,
+        vcpus=vcpus(run.site.aws, types).values(),
         max_hours=config.max_hours,
         expected=run.expected,
         settled=run.settled,
+        kinds=kinds_to_compare(run.site.aws, config) if any(run.expected.values()) else (),
     )
     run.prices, run.workers = offer.prices, offer.workers
     if not config.estimate:
@@ -251,6 +254,14 @@ def make_estimate(run: Run) -> Estimate:
     get_run_logger().info("Estimate: %s", offer.line())
     show_estimate(offer)
     return offer
+
+
+def kinds_to_compare(aws: Aws, config: Ec2Config) -> list[InstanceKind]:
+    """The instance type that is tried first, and its neighbours in size, on the market that is asked for."""
+    family = vcpus_of_family(aws, config.instance_type)
+    prices = hourly_prices(aws, near(family, config.instance_type), spot=config.spot)
+    market = "spot" if config.spot else "on-demand"
+    return [InstanceKind(price, family[price.instance_type]) for price in prices if price.market == market]
 
 
 def approved(offer: Estimate, config: Ec2Config) -> bool:

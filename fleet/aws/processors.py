@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fleet.aws.failures import PASSING, AwsRefused, calling
@@ -11,6 +11,7 @@ from fleet.aws.session import Aws
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.literals import InstanceTypeType
+    from mypy_boto3_ec2.type_defs import FilterTypeDef, InstanceTypeInfoTypeDef
 
 log = logging.getLogger(__name__)
 
@@ -21,12 +22,29 @@ def vcpus(aws: Aws, instance_types: Sequence[str]) -> Mapping[str, int]:
     AwsRefused: of what time mends.
     """
     wanted: list[InstanceTypeType] = list(dict.fromkeys(instance_types))  # type: ignore[arg-type]  # EC2 knows newer ones
+    return _asked(
+        f"{', '.join(wanted)} in {aws.region}",
+        lambda: aws.ec2.describe_instance_types(InstanceTypes=wanted)["InstanceTypes"],
+    )
+
+
+def vcpus_of_family(aws: Aws, instance_type: str) -> Mapping[str, int]:
+    """The same of each type that is this one in another size, and of itself."""
+    family = f"{instance_type.partition('.')[0]}.*"
+    pages = aws.ec2.get_paginator("describe_instance_types")
+    filters: list[FilterTypeDef] = [{"Name": "instance-type", "Values": [family]}]
+    return _asked(
+        f"{family} in {aws.region}",
+        lambda: [found for page in pages.paginate(Filters=filters) for found in page["InstanceTypes"]],
+    )
+
+
+def _asked(what: str, ask: Callable[[], Sequence[InstanceTypeInfoTypeDef]]) -> Mapping[str, int]:
     try:
-        with calling("ec2", f"{', '.join(wanted)} in {aws.region}"):
-            answer = aws.ec2.describe_instance_types(InstanceTypes=wanted)["InstanceTypes"]
+        with calling("ec2", what):
+            return {found["InstanceType"]: found["VCpuInfo"]["DefaultVCpus"] for found in ask()}
     except AwsRefused as refused:
         if refused.code in PASSING:
             raise
         log.warning("how many jobs an instance can run at a time isn't known: %s", refused)
         return {}
-    return {found["InstanceType"]: found["VCpuInfo"]["DefaultVCpus"] for found in answer}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from fleet.aws.prices import Price
 from fleet.errors import RequestRefused
 from fleet.evals.documents import EvalId, JobId
-from fleet.evals.forecast import FIRST_SLOTS, SPOT_LOSS, FleetModel, Forecast, forecasts, knee
+from fleet.evals.forecast import FIRST_SLOTS, SPOT_LOSS, FleetModel, Forecast, forecasts, knee, most_slots, workers_for
+from fleet.evals.instance_sizes import InstanceKind, SizeForecast, size_forecasts
 from fleet.evals.progress import EvalTally
 
 
@@ -34,13 +34,6 @@ def fleet_slots(max_workers: int, concurrency: int) -> int:
     return max_workers * min(FIRST_SLOTS, concurrency)
 
 
-def workers_for(open_jobs: int, *, max_workers: int, concurrency: int) -> int:
-    """How many instances are worth launching: as many as can each fill their first slots, at most `max_workers`."""
-    if open_jobs == 0:
-        return 0
-    return max(1, min(max_workers, math.ceil(open_jobs / min(FIRST_SLOTS, concurrency))))
-
-
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """What a person approves."""
@@ -54,6 +47,8 @@ class Estimate:
     max_hours: float
     fleets: tuple[Forecast, ...] = ()
     """Fleets of several sizes, where earlier runs say how long each job takes; else none."""
+    sizes: tuple[SizeForecast, ...] = ()
+    """The same for instances of several sizes, a fleet each."""
 
     @property
     def unknown(self) -> tuple[Price, ...]:
@@ -84,14 +79,37 @@ class Estimate:
         ]
         return [head, *rows]
 
-    def lines(self) -> list[str]:
-        """The estimate for a terminal: its line, and the table of fleet sizes where there is one."""
-        table = self.table()
-        widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
-        return [
-            self.line(),
-            *("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table),
+    def size_table(self) -> list[list[str]]:
+        """Time and cost on instances of several sizes: a head and a row a size; empty: not known."""
+        if not self.sizes:
+            return []
+        own = self.prices[0].instance_type
+        least = min((one.cost for one in self.sizes if one.cost is not None), default=None)
+        head = ["instance", "jobs at a time", "instances", "time", "instance-hours", "cost", ""]
+        rows = [
+            [
+                _named(one.kind.price),
+                str(one.slots),
+                str(one.fleet.instances),
+                _time(one.fleet.seconds),
+                f"{one.fleet.billed / 3600:.1f}",
+                "unknown" if one.cost is None else f"${one.cost:.2f}",
+                ", ".join(
+                    said
+                    for said, holds in (
+                        ("this one", one.kind.price.instance_type == own),
+                        ("costs least", one.cost is not None and one.cost == least),
+                    )
+                    if holds
+                ),
+            ]
+            for one in self.sizes
         ]
+        return [head, *rows]
+
+    def lines(self) -> list[str]:
+        """The estimate for a terminal: its line, and the tables of fleet and instance sizes where there are some."""
+        return [self.line(), *_aligned(self.table()), *_aligned(self.size_table())]
 
     def markdown(self) -> str:
         """The estimate as a page."""
@@ -111,15 +129,19 @@ class Estimate:
         )
 
     def _sizes(self) -> str:
-        """The table of fleet sizes as Markdown."""
+        """The tables of fleet and instance sizes as Markdown."""
         if not self.fleets:
             return ""
-        head, *rows = self.table()
-        lines = [head, ["---"] * len(head), *rows]
-        table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-        return (
+        fleets = (
             "#### Fleet sizes\n\nBy what these samples took when they last ran, as if each kind of instance ran as many jobs at a "
-            f"time as the smallest of them can. Spot: with {SPOT_LOSS:.0%} of the instances lost in an hour.\n\n{table}\n\n"
+            f"time as the smallest of them can. Spot: with {SPOT_LOSS:.0%} of the instances lost in an hour.\n\n"
+            f"{_as_markdown(self.table())}\n\n"
+        )
+        if not self.sizes:
+            return fleets
+        return fleets + (
+            "#### Instance sizes\n\nThe fleet that would be launched of each, for jobs that mostly wait for their models: what "
+            f"memory and containers they need isn't looked at.\n\n{_as_markdown(self.size_table())}\n\n"
         )
 
     def _instances(self) -> str:
@@ -145,6 +167,17 @@ def _named(price: Price) -> str:
     return f"{price.instance_type} ({price.market})"
 
 
+def _as_markdown(table: Sequence[Sequence[str]]) -> str:
+    head, *rows = table
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
+
+
+def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
+    """A table for a terminal."""
+    widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+
+
 def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
@@ -157,18 +190,22 @@ def estimate(
     max_workers: int,
     concurrency: int,
     max_hours: float,
+    vcpus: Collection[int] = (),
     expected: Mapping[EvalId, Mapping[JobId, float]] | None = None,
     settled: int = 0,
+    kinds: Sequence[InstanceKind] = (),
 ) -> Estimate:
     """The estimate of a run whose evals stand as `tallies` say.
 
-    `expected`: seconds of jobs, by earlier runs; `settled`: jobs at a time at which the last one's instances had settled.
+    `concurrency`: jobs at a time, at most, that a person allows. `vcpus`: of all that the instances may be. `expected`: seconds of
+    jobs, by earlier runs; `settled`: jobs at a time at which the last one's instances had settled; `kinds`: instances to compare.
     """
     evals = tuple((one.task, one.model, one.samples - one.samples_done, len(one.open_jobs)) for one in tallies)
-    workers = workers_for(sum(jobs for *_, jobs in evals), max_workers=max_workers, concurrency=concurrency)
+    slots = most_slots(concurrency, vcpus)
+    workers = workers_for(sum(jobs for *_, jobs in evals), max_workers=max_workers, concurrency=slots)
     loss = SPOT_LOSS if any(price.market == "spot" for price in prices) else 0.0
     seconds = _seconds(tallies, expected or {})
-    model = FleetModel(concurrency, settled, loss)
+    model = FleetModel(slots, settled, loss)
     fleets = forecasts(seconds, max_workers, model, usual=workers) if seconds else ()
     return Estimate(
         evals=evals,
@@ -177,6 +214,9 @@ def estimate(
         region=region,
         max_hours=max_hours,
         fleets=fleets,
+        sizes=size_forecasts(seconds, kinds, max_workers=max_workers, concurrency=concurrency, model=model)
+        if seconds
+        else (),
     )
 
 

@@ -7,6 +7,7 @@ job is left for them. What nobody can expect, such as rate limits, isn't in it.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -35,6 +36,13 @@ AS_FAST = 1.02
 def most_slots(concurrency: int, cpus: Iterable[int]) -> int:
     """Jobs at a time on one instance, at most: what a person allows, and what the smallest of its possible `cpus` can do."""
     return max(1, min([concurrency, *(PER_CPU * each for each in cpus)]))
+
+
+def workers_for(open_jobs: int, *, max_workers: int, concurrency: int) -> int:
+    """How many instances are worth launching: as many as can each fill their first slots, at most `max_workers`."""
+    if open_jobs == 0:
+        return 0
+    return max(1, min(max_workers, math.ceil(open_jobs / min(FIRST_SLOTS, concurrency))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +118,15 @@ def knee(fleets: Sequence[Forecast], *, usual: int) -> Forecast:
     within = [one for one in quick if one.billed <= cheapest * (1 + TOLERANCE)]
     fastest = min(one.seconds for one in within)
     return min((one for one in within if one.seconds <= fastest * AS_FAST), key=lambda one: one.instances)
+
+
+def launched(seconds: Sequence[float], max_workers: int, model: FleetModel) -> Forecast:
+    """The fleet that would be launched: the `knee`, without a look at every size where the usual one is near the least."""
+    usual = workers_for(len(seconds), max_workers=max_workers, concurrency=model.most)
+    known = forecast(seconds, usual, model)
+    if known.billed <= sum(seconds) / model.most + WORTH_S:
+        return known
+    return knee(forecasts(seconds, max_workers, model, usual=usual), usual=usual)
 
 
 def _sizes(most: int) -> list[int]:

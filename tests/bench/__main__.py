@@ -16,7 +16,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.bench.figures import HISTORY, Benchmark, Figure, last_kept, moved
+from tests.bench.figures import HISTORY, Benchmark, Figure, kept, moved
 
 PARTS = ("launch", "ratelimit", "cost", "merge", "controller", "job", "sample", "scaling", "start")
 """Modules of this package with a function `figures`, the quick ones first."""
@@ -39,7 +39,7 @@ def main() -> int:
             say(figure.line())
             found.append(figure)
         say(f"{'':24} ({part}: {time.monotonic() - began:.0f} s)")
-    for line in moved(found, last_kept()):
+    for line in moved(found, kept()):
         say(f"moved: {line}")
     run = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -19,10 +19,9 @@ from pathlib import Path
 from bootstrap.slots import Slots, first_slots
 from bootstrap.work import POLL_SECONDS, is_over
 from fleet.aws.queues import BATCH, Depth
-from fleet.evals.cost import workers_for
 from fleet.evals.documents import EnvironmentSpec, EvalManifest
 from fleet.evals.durations import DurationHistory, Expectation, after_run, expected_jobs, sample_key
-from fleet.evals.forecast import BOOT_S, DOUBLE_EVERY, FleetModel, forecasts, knee
+from fleet.evals.forecast import BOOT_S, DOUBLE_EVERY, FleetModel, forecasts, knee, workers_for
 from fleet.evals.plan import TaskPlan, make_manifest
 from fleet.evals.progress import RunTally, WorkerFacts, WorkerPhase, WorkerTally, tally_of
 from fleet.evals.request import EvalRequest, ModelSpec, TaskSpec

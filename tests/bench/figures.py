@@ -11,6 +11,8 @@ from typing import Any
 
 HISTORY = Path(__file__).with_name("history.jsonl")
 """A line a run that was worth keeping, the latest last."""
+ALIKE = 3
+"""So many runs, the last ones, say how much a figure moves by itself: a machine has better and worse hours."""
 QUIET = 0.05
 """A share by which any figure may differ on the same machine."""
 
@@ -61,27 +63,41 @@ class Figure:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A figure as the history has it."""
+
+    value: float
+    """In the last kept run that measured it."""
+    noise: float
+    """By how much its measurements differed then, or its values in the last `ALIKE` kept runs, if those differed by more."""
+
+
 Benchmark = Callable[[], Iterable[Figure]]
 """Measures some figures, and checks that the work which it timed was done right. SystemExit: it was not."""
 
 
-def moved(figures: Sequence[Figure], before: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """A line for each figure that differs from the run before by more than the noise of both."""
+def moved(figures: Sequence[Figure], before: Mapping[str, Known]) -> Iterator[str]:
+    """A line for each figure that differs from the last kept run by more than its noise, and than `QUIET`."""
     for figure in figures:
         old = before.get(figure.name)
         if old is None:
             continue
-        change = figure.value - old["value"]
-        if abs(change) <= max(figure.noise, old["noise"], QUIET * abs(old["value"])):
+        change = figure.value - old.value
+        if abs(change) <= max(figure.noise, old.noise, QUIET * abs(old.value)):
             continue
         better = (change > 0) == figure.at_least
-        yield f"{figure.name}: {old['value']:.4g} before, {figure.value:.4g} now, {'better' if better else 'WORSE'}"
+        yield f"{figure.name}: {old.value:.4g} before, {figure.value:.4g} now, {'better' if better else 'WORSE'}"
 
 
-def last_kept(history: Path = HISTORY) -> Mapping[str, Mapping[str, Any]]:
-    """Each figure as the history has it last; a run needn't have measured all."""
-    found: dict[str, Mapping[str, Any]] = {}
-    if history.exists():
-        for line in history.read_text().splitlines():
-            found |= json.loads(line)["figures"]
+def kept(history: Path = HISTORY) -> Mapping[str, Known]:
+    """Each figure of the history; a run needn't have measured all."""
+    runs: dict[str, list[Mapping[str, Any]]] = {}
+    for line in history.read_text().splitlines() if history.exists() else ():
+        for name, figure in json.loads(line)["figures"].items():
+            runs.setdefault(name, []).append(figure)
+    found = {}
+    for name, figures in runs.items():
+        values = [figure["value"] for figure in figures[-ALIKE:]]
+        found[name] = Known(values[-1], max(figures[-1]["noise"], max(values) - min(values)))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.bench.figures import Figure, last_kept, moved
+from tests.bench.figures import ALIKE, Figure, Known, kept, moved
 
 
 def test_a_target_is_a_bound_from_its_side() -> None:
@@ -20,16 +20,23 @@ def test_the_median_counts() -> None:
 
 
 def test_what_differs_by_less_than_the_noise_did_not_move() -> None:
-    before = {"a": Figure("a", (1.0, 1.3), 2).document()}
+    before = {"a": Known(1.15, 0.3)}
     assert list(moved([Figure("a", (1.3,), 2)], before)) == []
     assert list(moved([Figure("a", (1.6,), 2)], before)) == ["a: 1.15 before, 1.6 now, WORSE"]
     assert list(moved([Figure("a", (0.5,), 2)], before)) == ["a: 1.15 before, 0.5 now, better"]
+    assert list(moved([Figure("a", (0.5, 1.5, 0.6), 2)], before)) == [], "its own noise counts too"
     assert list(moved([Figure("new", (0.5,), 2)], before)) == []
 
 
-def test_the_history_knows_each_figure_as_it_was_last(tmp_path: Path) -> None:
+def test_the_history_knows_each_figure_as_it_was_last_and_by_how_much_it_moves_by_itself(tmp_path: Path) -> None:
     history = tmp_path / "history.jsonl"
-    runs = [{"a": {"value": 1}, "b": {"value": 2}}, {"a": {"value": 3}}]
-    history.write_text("".join(json.dumps({"figures": figures}) + "\n" for figures in runs))
-    assert last_kept(history) == {"a": {"value": 3}, "b": {"value": 2}}
-    assert last_kept(tmp_path / "none") == {}
+    runs: list[dict[str, Figure]] = [
+        {"a": Figure("a", (9.0,), 9)},
+        {"a": Figure("a", (1.0,), 9), "b": Figure("b", (2.0, 2.5, 2.25), 9)},
+        {"a": Figure("a", (1.5,), 9)},
+        {"a": Figure("a", (1.25,), 9)},
+    ]
+    lines = [{"figures": {name: figure.document() for name, figure in run.items()}} for run in runs]
+    history.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert kept(history) == {"a": Known(1.25, 0.5), "b": Known(2.25, 0.5)}, f"the last {ALIKE} runs say it"
+    assert kept(tmp_path / "none") == {}

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.aws.prices import Price
-from fleet.evals.cost import CostUnknown, Estimate, check_limit, estimate, workers_for
+from fleet.evals.cost import CostUnknown, Estimate, check_limit, estimate
+from fleet.evals.forecast import workers_for
+from fleet.evals.instance_sizes import InstanceKind
 from fleet.evals.progress import EvalTally
 
 
@@ -116,6 +118,32 @@ def test_with_history_the_estimate_has_a_table_of_fleet_sizes_and_marks_the_one_
     assert offer.lines()[0] == offer.line()
     assert next(line for line in offer.lines() if "this one" in line).split()[:2] == ["5", "12"]
     assert f"| {' | '.join(marked)} |" in offer.markdown()
+
+
+KINDS = [
+    InstanceKind(Price("c7i.large", "on-demand", 0.09), 2),
+    InstanceKind(Price("c7i.2xlarge", "on-demand", 0.36), 8),
+    InstanceKind(Price("c7i.4xlarge", "on-demand", 0.72), 16),
+    InstanceKind(Price("c7i.8xlarge", "on-demand", None), 32),
+]
+
+
+def test_with_history_the_estimate_has_a_table_of_instance_sizes_and_marks_what_costs_least() -> None:
+    offer = a_known_offer(kinds=KINDS, vcpus=[16])
+    head, *rows = offer.size_table()
+    assert head == ["instance", "jobs at a time", "instances", "time", "instance-hours", "cost", ""]
+    assert [(row[0], row[1], row[-1]) for row in rows] == [
+        ("c7i.large (on-demand)", "8", "costs least"),
+        ("c7i.2xlarge (on-demand)", "8", ""),
+        ("c7i.4xlarge (on-demand)", "8", "this one"),
+        ("c7i.8xlarge (on-demand)", "8", ""),
+    ]
+    assert rows[2][2:6] == ["5", "12 min", "1.0", "$0.69"], "as in the table of fleet sizes"
+    assert rows[3][5] == "unknown"
+    assert "#### Instance sizes" in offer.markdown()
+    assert f"| {' | '.join(rows[0])} |" in offer.markdown()
+    assert offer.lines()[-1].split()[:2] == ["c7i.8xlarge", "(on-demand)"]
+    assert a_known_offer(39, kinds=KINDS).size_table() == [], "not without a history of every job"
 
 
 @pytest.mark.parametrize("known", [0, 39])
