@@ -83,8 +83,9 @@ class Estimate:
         """Time and cost on instances of several sizes: a head and a row a size; empty: not known."""
         if not self.sizes:
             return []
-        own = self.prices[0].instance_type
-        least = min((one.cost for one in self.sizes if one.cost is not None), default=None)
+        own = next((one for one in self.sizes if one.kind.price.instance_type == self.prices[0].instance_type), None)
+        priced = [(one.cost, one is not own, number) for number, one in enumerate(self.sizes) if one.cost is not None]
+        least = self.sizes[min(priced)[2]] if priced else None  # of equals, the one that was asked for
         head = ["instance", "jobs at a time", "instances", "time", "instance-hours", "cost", ""]
         rows = [
             [
@@ -94,14 +95,7 @@ class Estimate:
                 _time(one.fleet.seconds),
                 f"{one.fleet.billed / 3600:.1f}",
                 "unknown" if one.cost is None else f"${one.cost:.2f}",
-                ", ".join(
-                    said
-                    for said, holds in (
-                        ("this one", one.kind.price.instance_type == own),
-                        ("costs least", one.cost is not None and one.cost == least),
-                    )
-                    if holds
-                ),
+                ", ".join(["this one"] * (one is own) + ["costs least"] * (one is least)),
             ]
             for one in self.sizes
         ]
@@ -109,7 +103,8 @@ class Estimate:
 
     def lines(self) -> list[str]:
         """The estimate for a terminal: its line, and the tables of fleet and instance sizes where there are some."""
-        return [self.line(), *_aligned(self.table()), *_aligned(self.size_table())]
+        sizes = _aligned(self.size_table())
+        return [self.line(), *_aligned(self.table()), *([""] if sizes else []), *sizes]
 
     def markdown(self) -> str:
         """The estimate as a page."""

@@ -146,6 +146,23 @@ def test_with_history_the_estimate_has_a_table_of_instance_sizes_and_marks_what_
     assert a_known_offer(39, kinds=KINDS).size_table() == [], "not without a history of every job"
 
 
+@pytest.mark.parametrize(
+    ("hourly", "marks"),
+    [
+        ([0.5, 0.5, 0.5], ["", "this one, costs least", ""]),
+        ([0.4, 0.5, 0.4], ["costs least", "this one", ""]),
+        ([None, None, 0.5], ["", "this one", "costs least"]),
+        ([None, None, None], ["", "this one", ""]),
+    ],
+)
+def test_one_size_costs_least_and_of_equals_the_one_that_was_asked_for(
+    hourly: list[float | None], marks: list[str]
+) -> None:
+    names = ["c7i.2xlarge", "c7i.4xlarge", "c7i.8xlarge"]
+    kinds = [InstanceKind(Price(name, "on-demand", one), 16) for name, one in zip(names, hourly, strict=True)]
+    assert [row[-1] for row in a_known_offer(kinds=kinds).size_table()[1:]] == marks
+
+
 @pytest.mark.parametrize("known", [0, 39])
 def test_an_estimate_invents_no_numbers(known: int) -> None:
     """Where nothing, or not everything, is known of the jobs, it is what it is without history."""
