@@ -36,8 +36,10 @@ def serve(sock: socket.socket) -> int:
     """Be a runner on this socket."""
     from inspect_ai.util import display_type
 
+    from . import known_models
     from .inside import draw_nothing
 
+    known_models.read()  # a fork has it from its zygote
     display_type()  # settles it by the environment ("none"), or `eval_async` would print progress
     draw_nothing()
     with contextlib.suppress(asyncio.CancelledError):
