@@ -1,4 +1,4 @@
-"""The emulator of the AWS room, and Prefect kept from sending logs anywhere."""
+"""The emulator of the AWS room, Prefect kept from sending logs anywhere, and worlds in memory."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from prefect.settings import PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
 from fleet.aws.session import Aws
 from fleet.pool.access import Access
 from tests.fleet.aws.conftest import REGION, aws_environment, moto_endpoint, unique
+from tests.fleet.pool.observed import World
 
 __all__ = ["access", "aws", "aws_environment", "moto_endpoint", "quiet_prefect", "unique"]
 
@@ -32,3 +33,8 @@ def aws(access: Access, aws_environment: None) -> Aws:
 def quiet_prefect() -> Iterator[None]:
     with temporary_settings({PREFECT_LOGGING_TO_API_ENABLED: False}):
         yield
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
