@@ -1,16 +1,17 @@
-"""The emulator of the AWS room, Prefect kept from sending logs anywhere, and worlds in memory."""
+"""The emulator of the AWS room, Prefect kept from sending logs anywhere, a pool worker on a bench, and worlds in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from prefect.settings import PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
+from prefect.settings import PREFECT_API_URL, PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
 
 from fleet.aws.session import Aws
 from fleet.pool.access import Access
 from tests.fleet.aws.conftest import REGION, aws_environment, moto_endpoint, unique
 from tests.fleet.pool.observed import World
+from tests.fleet.pool.worker_bench import API, Bench
 
 __all__ = ["access", "aws", "aws_environment", "moto_endpoint", "quiet_prefect", "unique"]
 
@@ -38,3 +39,9 @@ def quiet_prefect() -> Iterator[None]:
 @pytest.fixture
 def world() -> World:
     return World()
+
+
+@pytest.fixture
+def bench(aws: Aws, access: Access) -> Iterator[Bench]:
+    with temporary_settings({PREFECT_API_URL: API}):
+        yield Bench(aws, access)
