@@ -1,4 +1,7 @@
-"""What one job's delivery leaves behind, whatever happens on its way. The failure rules of the loop around it: `test_work.py`."""
+"""What one job's delivery leaves behind, whatever happens on its way.
+
+The failure rules of the loop around it: `test_work_failures.py`.
+"""
 
 from __future__ import annotations
 
