@@ -1,4 +1,4 @@
-"""What is kept of a log, in a folder in which the jobs' user does as they like. When it is kept: `test_delivery.py`."""
+"""What is kept of a log, in a folder in which the jobs' user does as they like. When it is kept: `test_delivery_partial.py`."""
 
 from __future__ import annotations
 

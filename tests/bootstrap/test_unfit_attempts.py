@@ -13,7 +13,7 @@ import pytest
 from bootstrap.runners import JobCrashed, RunnerDied
 from fleet.evals.attempts import MOST_FAILURES, POISON, POISON_DEATHS, RATE_LIMITED
 from fleet.evals.documents import JobFailure
-from tests.bootstrap.test_delivery import BUSY, Wide, taken
+from tests.bootstrap.wide_world import BUSY, Wide, taken
 from tests.bootstrap.world import EVAL, LAYOUT, Script
 
 FULL = "1.0 GiB of 100.0 GiB free in /d"
