@@ -26,11 +26,10 @@ from fleet.aws.identity import Caller, caller
 from fleet.aws.images import WorkerImage
 from fleet.aws.prices import hourly_prices
 from fleet.aws.processors import vcpus, vcpus_of_family
-from fleet.aws.session import Aws
 from fleet.evals.cost import Estimate, check_limit, estimate, fleet_slots
 from fleet.evals.delivery import check_log_dir
 from fleet.evals.documents import WorkerOrder
-from fleet.evals.instance_sizes import InstanceKind, near
+from fleet.evals.instance_sizes import near, to_compare
 from fleet.evals.last import why_new
 from fleet.evals.listener import listener
 from fleet.evals.preparation import (
@@ -236,17 +235,21 @@ def make_estimate(run: Run) -> Estimate:
             get_run_logger().info("%s", line)
             listener.get().warn(line)
     types = [config.instance_type, *config.instance_type_fallbacks]
+    cpus = vcpus(run.site.aws, types)
+    family = vcpus_of_family(run.site.aws, config.instance_type) if any(run.expected.values()) else {}
+    # All of them at once: where AWS doesn't answer, each call would wait its seconds.
+    prices = hourly_prices(run.site.aws, [*types, *near(family, config.instance_type)], spot=config.spot)
     offer = estimate(
         [standing(run.site, manifest) for manifest in manifests],
-        prices=hourly_prices(run.site.aws, types, spot=config.spot),
+        prices=[price for price in prices if price.instance_type in types],
         region=config.region,
         max_workers=config.max_workers,
         concurrency=config.concurrency_per_worker,
-        vcpus=vcpus(run.site.aws, types).values(),
+        vcpus=cpus.values(),
         max_hours=config.max_hours,
         expected=run.expected,
         settled=run.settled,
-        kinds=kinds_to_compare(run.site.aws, config) if any(run.expected.values()) else (),
+        kinds=to_compare(prices, family, config.instance_type, "spot" if config.spot else "on-demand"),
     )
     run.prices, run.workers = offer.prices, offer.workers
     if not config.estimate:
@@ -254,14 +257,6 @@ def make_estimate(run: Run) -> Estimate:
     get_run_logger().info("Estimate: %s", offer.line())
     show_estimate(offer)
     return offer
-
-
-def kinds_to_compare(aws: Aws, config: Ec2Config) -> list[InstanceKind]:
-    """The instance type that is tried first, and its neighbours in size, on the market that is asked for."""
-    family = vcpus_of_family(aws, config.instance_type)
-    prices = hourly_prices(aws, near(family, config.instance_type), spot=config.spot)
-    market = "spot" if config.spot else "on-demand"
-    return [InstanceKind(price, family[price.instance_type]) for price in prices if price.market == market]
 
 
 def approved(offer: Estimate, config: Ec2Config) -> bool:

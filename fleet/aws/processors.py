@@ -29,17 +29,22 @@ def vcpus(aws: Aws, instance_types: Sequence[str]) -> Mapping[str, int]:
 
 
 def vcpus_of_family(aws: Aws, instance_type: str) -> Mapping[str, int]:
-    """The same of each type that is this one in another size, and of itself."""
+    """The same of each type that is this one in another size, and of itself: to compare, so that nothing fails for it."""
     family = f"{instance_type.partition('.')[0]}.*"
     pages = aws.ec2.get_paginator("describe_instance_types")
     filters: list[FilterTypeDef] = [{"Name": "instance-type", "Values": [family]}]
-    return _asked(
-        f"{family} in {aws.region}",
-        lambda: [found for page in pages.paginate(Filters=filters) for found in page["InstanceTypes"]],
-    )
+    try:
+        return _asked(
+            f"{family} in {aws.region}",
+            lambda: [found for page in pages.paginate(Filters=filters) for found in page["InstanceTypes"]],
+        )
+    except AwsRefused as refused:
+        log.info("other sizes of %s aren't known: %s", instance_type, refused)
+        return {}
 
 
 def _asked(what: str, ask: Callable[[], Sequence[InstanceTypeInfoTypeDef]]) -> Mapping[str, int]:
+    """The vCPUs in EC2's answer; none where it refuses for good."""
     try:
         with calling("ec2", what):
             return {found["InstanceType"]: found["VCpuInfo"]["DefaultVCpus"] for found in ask()}

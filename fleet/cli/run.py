@@ -266,17 +266,19 @@ def a_local_cloud(display: Display) -> Iterator[Callable[[], None]]:
             answering=answering.set_result,
         )
 
+        pointed = threading.Event()
+
         def point_there() -> None:
             wait((answering, starting), return_when=FIRST_COMPLETED)
-            own = answering.result() if answering.done() else starting.result()
+            own = starting.result() if starting.done() else answering.result()
             display.stage(f"Local cloud is up: {own.prefect_ui}")
             use(own)
+            pointed.set()
 
         def tell(ended: Future[LocalCloud]) -> None:
+            # At once: it may take Prefect's client minutes to give a server up.
             failed = ended.exception()
-            if (
-                failed and answering.done() and not over.is_set()
-            ):  # it may take Prefect's client minutes to give a server up
+            if failed and pointed.is_set() and not over.is_set():
                 display.warn(str(failed))
 
         try:
@@ -287,8 +289,8 @@ def a_local_cloud(display: Display) -> Iterator[Callable[[], None]]:
             yield point_there
         except Exception as error:
             # A cloud that went down under the run is why, whatever the run says of it.
-            failed = starting.exception() if starting.done() else None
-            if failed not in (None, error):
+            failed = starting.exception() if pointed.is_set() and starting.done() else None
+            if failed is not None:
                 raise failed from error
             raise
         finally:

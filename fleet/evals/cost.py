@@ -12,6 +12,9 @@ from fleet.evals.forecast import FIRST_SLOTS, SPOT_LOSS, FleetModel, Forecast, f
 from fleet.evals.instance_sizes import InstanceKind, SizeForecast, size_forecasts
 from fleet.evals.progress import EvalTally
 
+UNSEEN = "for jobs that mostly wait for their models: what memory and containers they need isn't looked at"
+"""What a comparison of instance sizes can't know."""
+
 
 class CostUnknown(RequestRefused):
     """A limit was set on a cost that can't be known."""
@@ -104,7 +107,7 @@ class Estimate:
     def lines(self) -> list[str]:
         """The estimate for a terminal: its line, and the tables of fleet and instance sizes where there are some."""
         sizes = _aligned(self.size_table())
-        return [self.line(), *_aligned(self.table()), *([""] if sizes else []), *sizes]
+        return [self.line(), *_aligned(self.table()), *(["", *sizes, f"({UNSEEN})"] if sizes else [])]
 
     def markdown(self) -> str:
         """The estimate as a page."""
@@ -135,8 +138,7 @@ class Estimate:
         if not self.sizes:
             return fleets
         return fleets + (
-            "#### Instance sizes\n\nThe fleet that would be launched of each, for jobs that mostly wait for their models: what "
-            f"memory and containers they need isn't looked at.\n\n{_as_markdown(self.size_table())}\n\n"
+            f"#### Instance sizes\n\nThe fleet that would be launched of each, {UNSEEN}.\n\n{_as_markdown(self.size_table())}\n\n"
         )
 
     def _instances(self) -> str:
@@ -192,7 +194,7 @@ def estimate(
 ) -> Estimate:
     """The estimate of a run whose evals stand as `tallies` say.
 
-    `concurrency`: jobs at a time, at most, that a person allows. `vcpus`: of all that the instances may be. `expected`: seconds of
+    `concurrency`: jobs at a time, at most, that a person allows; `vcpus`: of all that the instances may be. `expected`: seconds of
     jobs, by earlier runs; `settled`: jobs at a time at which the last one's instances had settled; `kinds`: instances to compare.
     """
     evals = tuple((one.task, one.model, one.samples - one.samples_done, len(one.open_jobs)) for one in tallies)
@@ -209,10 +211,20 @@ def estimate(
         region=region,
         max_hours=max_hours,
         fleets=fleets,
-        sizes=size_forecasts(seconds, kinds, max_workers=max_workers, concurrency=concurrency, model=model)
-        if seconds
-        else (),
+        sizes=size_forecasts(
+            seconds,
+            kinds if seconds and is_comparable(prices, kinds, concurrency, slots) else (),
+            max_workers=max_workers,
+            concurrency=concurrency,
+            model=model,
+        ),
     )
+
+
+def is_comparable(prices: Sequence[Price], kinds: Sequence[InstanceKind], concurrency: int, slots: int) -> bool:
+    """Whether other sizes stand beside the fleet's: not where a fallback's fewer vCPUs are what it is reckoned with."""
+    first = [kind for kind in kinds if prices and kind.price.instance_type == prices[0].instance_type]
+    return len(kinds) > len(first) > 0 and most_slots(concurrency, [first[0].vcpus]) == slots
 
 
 def _seconds(tallies: Sequence[EvalTally], expected: Mapping[EvalId, Mapping[JobId, float]]) -> list[float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from fleet.aws.capacity import Market
 from fleet.aws.prices import Price
 from fleet.evals.forecast import FleetModel, Forecast, launched, most_slots
 
@@ -37,14 +38,28 @@ class SizeForecast:
 
 
 def near(vcpus: Mapping[str, int], instance_type: str) -> list[str]:
-    """Types of the same family (`vcpus`: of all of it) whose sizes are steps from this one's, the smallest first."""
+    """Types of the same family (`vcpus`: of all of it) whose sizes are steps from this one's, the smallest first.
+
+    None of several with the same vCPUs: they differ in what isn't looked at here.
+    """
     own = vcpus.get(instance_type)
     if not own:
         return []
-    wanted = [own * step for step in STEPS]
-    first = {count: name for name, count in sorted(vcpus.items(), reverse=True) if ".metal" not in name}
-    first[own] = instance_type
-    return [first[count] for count in sorted(first) if count in wanted]
+    by_count: dict[int, list[str]] = {}
+    for name, count in vcpus.items():
+        if ".metal" not in name:
+            by_count.setdefault(count, []).append(name)
+    by_count[own] = [instance_type]
+    wanted = {own * step for step in STEPS}
+    return [by_count[count][0] for count in sorted(by_count) if count in wanted and len(by_count[count]) == 1]
+
+
+def to_compare(
+    prices: Iterable[Price], vcpus: Mapping[str, int], instance_type: str, market: Market
+) -> list[InstanceKind]:
+    """The sizes that are `near` this type's and whose prices were asked for on this market, the smallest first."""
+    of_type = {price.instance_type: price for price in prices if price.market == market}
+    return [InstanceKind(of_type[name], vcpus[name]) for name in near(vcpus, instance_type) if name in of_type]
 
 
 def size_forecasts(
@@ -52,11 +67,14 @@ def size_forecasts(
 ) -> tuple[SizeForecast, ...]:
     """What jobs that take `seconds` would come to on a fleet of each kind.
 
-    `model`: of the instances that were asked for; where slots had settled is a provider's doing more than a size's.
+    `model`: of the instances that were asked for. Where a provider kept their slots below what they could have, it does so with
+    any size; where they had all that they could, another size has what that one can.
     """
     found = []
     for kind in kinds:
-        slots = most_slots(concurrency, [kind.vcpus])
-        own = replace(model, most=slots, settled=min(model.settled, slots))
-        found.append(SizeForecast(kind, slots, launched(seconds, max_workers, own)))
+        most = most_slots(concurrency, [kind.vcpus])
+        is_kept_down = model.settled and model.settled < model.most
+        settled = min(model.settled, most) if is_kept_down else most * bool(model.settled)
+        own = replace(model, most=most, settled=settled)
+        found.append(SizeForecast(kind, settled or most, launched(seconds, max_workers, own)))
     return tuple(found)

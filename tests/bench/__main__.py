@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import platform
+import subprocess
 import sys
 import time
 from datetime import UTC, datetime
@@ -42,6 +43,7 @@ def main() -> int:
     for line in moved(found, kept()):
         say(f"moved: {line}")
     run = {
+        "commit": commit(),
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
         "figures": {figure.name: figure.document() for figure in found},
@@ -51,6 +53,12 @@ def main() -> int:
         with HISTORY.open("a") as history:
             history.write(json.dumps(run) + "\n")
     return 0 if all(figure.met for figure in found) else 1
+
+
+def commit() -> str:
+    """What is measured; with `-dirty` where the tree has other changes."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def say(line: str) -> None:

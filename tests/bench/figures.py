@@ -11,8 +11,6 @@ from typing import Any
 
 HISTORY = Path(__file__).with_name("history.jsonl")
 """A line a run that was worth keeping, the latest last."""
-ALIKE = 3
-"""So many runs, the last ones, say how much a figure moves by itself: a machine has better and worse hours."""
 QUIET = 0.05
 """A share by which any figure may differ on the same machine."""
 
@@ -70,7 +68,8 @@ class Known:
     value: float
     """In the last kept run that measured it."""
     noise: float
-    """By how much its measurements differed then, or its values in the last `ALIKE` kept runs, if those differed by more."""
+    """By how much its measurements differed then, or its values in that and other kept runs of the same commit just before it:
+    a machine has better and worse hours."""
 
 
 Benchmark = Callable[[], Iterable[Figure]]
@@ -92,12 +91,14 @@ def moved(figures: Sequence[Figure], before: Mapping[str, Known]) -> Iterator[st
 
 def kept(history: Path = HISTORY) -> Mapping[str, Known]:
     """Each figure of the history; a run needn't have measured all."""
-    runs: dict[str, list[Mapping[str, Any]]] = {}
+    last: dict[str, tuple[str, list[Mapping[str, Any]]]] = {}
     for line in history.read_text().splitlines() if history.exists() else ():
-        for name, figure in json.loads(line)["figures"].items():
-            runs.setdefault(name, []).append(figure)
+        run = json.loads(line)
+        for name, figure in run["figures"].items():
+            commit, alike = last.get(name, ("", []))
+            last[name] = (run["commit"], [*(alike if commit == run["commit"] else ()), figure])
     found = {}
-    for name, figures in runs.items():
-        values = [figure["value"] for figure in figures[-ALIKE:]]
+    for name, (_, figures) in last.items():
+        values = [figure["value"] for figure in figures]
         found[name] = Known(values[-1], max(figures[-1]["noise"], max(values) - min(values)))
     return found

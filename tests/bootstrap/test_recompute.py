@@ -82,6 +82,25 @@ def test_a_tasks_file_that_no_longer_imports_costs_the_metrics_and_no_sample(
     assert len(read_eval_log(str(tmp_path / "m.eval")).samples or []) == 4
 
 
+def test_what_the_tasks_file_wants_done_at_its_end_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process ends without taking apart what it has imported; a temporary folder of the user's must not stay for it."""
+    monkeypatch.chdir(tmp_path)
+    own = (Path(__file__).parent / "own_metric.py").read_text()
+    (tmp_path / "own_metric.py").write_text(own)
+    plain = run("own_metric.py@in_the_file", tmp_path / "plain")
+    plan_log = plan("own_metric.py@in_the_file", tmp_path / "plan")
+    pairs = [(name, 1) for name in range(4)]
+    log = cut_job(plain, pairs, job_name(0), tmp_path)
+    at_the_end = "import atexit, pathlib\natexit.register(pathlib.Path('said').write_text, 'good-bye')\n"
+    (tmp_path / "own_metric.py").write_text(own + at_the_end)
+
+    recompute = Recompute(own_environment(tmp_path))
+    report = merge(manifest(plan_log, [pairs]), plan_log, [log], tmp_path / "m.eval", recompute=recompute)
+
+    assert report.error is None
+    assert (tmp_path / "said").read_text() == "good-bye"
+
+
 def fake_python(folder: Path, script: str) -> Path:
     """An interpreter that does as the script says."""
     python = folder / "python"

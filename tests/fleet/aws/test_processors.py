@@ -36,3 +36,4 @@ def test_where_ec2_is_busy_the_step_that_asks_is_begun_again() -> None:
     fail(own.ec2, "DescribeInstanceTypes", "RequestLimitExceeded", status=503)
     with pytest.raises(Throttled):
         vcpus(own, ["c5.large"])
+    assert vcpus_of_family(own, "c5.large") == {}, "a comparison is worth no other try"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fleet.cli.display import Display
-from fleet.cli.run import a_local_cloud
+from fleet.cli.run import RequestInvalid, a_local_cloud
 from fleet.local import cloud
 from fleet.local.cloud import CloudNotStarted, LocalCloud
 
@@ -20,6 +20,7 @@ OWN = LocalCloud(
 )
 FAILED = CloudNotStarted(cloud="run-1", part="workers", why="ended with exit code 1", log="workers.log")
 WAIT_S = 20
+SOON_S = 0.2
 
 
 class Shown(Display):
@@ -44,6 +45,7 @@ class Starting:
     def __init__(self) -> None:
         self.end = threading.Event()
         self.fails = False
+        self.failed = threading.Event()
         self.downs: list[str] = []
 
     def up(
@@ -60,6 +62,7 @@ class Starting:
         while not self.end.wait(0.01) and wanted():
             pass
         if self.fails or not self.end.is_set():
+            threading.Timer(SOON_S, self.failed.set).start()  # when this call has failed
             raise FAILED
         return OWN
 
@@ -124,3 +127,32 @@ def test_what_a_run_fails_of_itself_stays_what_it_was(starting: Starting) -> Non
     with pytest.raises(ValueError, match="of its own"):
         run()
     assert len(starting.downs) == 1
+
+
+def test_a_cloud_that_has_failed_while_the_run_was_planned_is_not_called_up(starting: Starting) -> None:
+    shown = Shown()
+    starting.fails = True
+
+    def run() -> None:
+        with a_local_cloud(shown) as point_there:
+            starting.end.set()
+            assert starting.failed.wait(WAIT_S)
+            point_there()
+
+    with pytest.raises(CloudNotStarted, match="workers ended with exit code 1"):
+        run()
+    assert shown.lines == []
+
+
+def test_a_request_that_is_refused_while_the_cloud_fails_is_refused(starting: Starting) -> None:
+    """Its own exit code, and what is wrong with it, count more than a cloud that it never used."""
+    starting.fails = True
+
+    def run() -> None:
+        with a_local_cloud(Shown()):
+            starting.end.set()
+            assert starting.failed.wait(WAIT_S)
+            raise RequestInvalid(why="no such task")
+
+    with pytest.raises(RequestInvalid, match="no such task"):
+        run()

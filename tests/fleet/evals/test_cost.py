@@ -142,8 +142,13 @@ def test_with_history_the_estimate_has_a_table_of_instance_sizes_and_marks_what_
     assert rows[3][5] == "unknown"
     assert "#### Instance sizes" in offer.markdown()
     assert f"| {' | '.join(rows[0])} |" in offer.markdown()
-    assert offer.lines()[-1].split()[:2] == ["c7i.8xlarge", "(on-demand)"]
+    assert offer.lines()[-2].split()[:2] == ["c7i.8xlarge", "(on-demand)"]
+    assert "isn't looked at" in offer.lines()[-1]
     assert a_known_offer(39, kinds=KINDS).size_table() == [], "not without a history of every job"
+    assert a_known_offer(kinds=KINDS[2:3]).size_table() == [], "not of one size alone"
+    fallback = a_known_offer(kinds=KINDS, vcpus=[16, 1])
+    assert fallback.table()
+    assert fallback.size_table() == [], "not where the fleet is reckoned with a fallback's vCPUs"
 
 
 @pytest.mark.parametrize(

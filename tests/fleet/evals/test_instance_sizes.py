@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fleet.aws.prices import Price
 from fleet.evals.forecast import FleetModel, forecasts, knee, launched, workers_for
-from fleet.evals.instance_sizes import InstanceKind, near, size_forecasts
+from fleet.evals.instance_sizes import InstanceKind, near, size_forecasts, to_compare
 
 C7I = {
     "c7i.large": 2,
@@ -19,6 +19,8 @@ C7I = {
     "c7i.12xlarge": 48,
     "c7i.metal-8xl": 32,
 }
+T2 = {"t2.micro": 1, "t2.small": 1, "t2.medium": 2, "t2.large": 2, "t2.xlarge": 4}
+"""Types with as many vCPUs differ in memory."""
 
 
 @pytest.mark.parametrize(
@@ -28,12 +30,40 @@ C7I = {
         ("c7i.large", ["c7i.large", "c7i.xlarge"]),
         ("c7i.metal-8xl", ["c7i.2xlarge", "c7i.4xlarge", "c7i.metal-8xl"]),
         ("c9z.large", []),
+        ("t2.medium", ["t2.medium", "t2.xlarge"]),
     ],
 )
 def test_the_sizes_that_are_worth_a_look_are_steps_from_the_one_that_was_asked_for(
     instance_type: str, sizes: list[str]
 ) -> None:
-    assert near(C7I, instance_type) == sizes
+    assert near(T2 if instance_type in T2 else C7I, instance_type) == sizes
+
+
+def test_compared_is_what_has_a_price_on_the_market_that_is_asked_for() -> None:
+    prices = [Price("c7i.large", on, 0.1) for on in ("spot", "on-demand")] + [Price("m7i.large", "spot", 0.1)]
+    prices += [Price("c7i.xlarge", "spot", None), Price("c7i.8xlarge", "spot", 1.0)]
+    found = to_compare(prices, C7I, "c7i.large", "spot")
+    assert found == [InstanceKind(prices[0], 2), InstanceKind(prices[3], 4)]
+    assert to_compare(prices, C7I, "c7i.large", "on-demand") == [InstanceKind(prices[1], 2)]
+    assert to_compare(prices, {}, "c7i.large", "spot") == []
+
+
+@pytest.mark.parametrize(
+    ("settled", "slots"),
+    [
+        (0, [8, 16, 32, 32]),
+        (16, [8, 16, 32, 32]),  # all that the one that was asked for can have: nothing else kept it down
+        (6, [6, 6, 6, 6]),  # a provider did
+    ],
+)
+def test_where_slots_had_settled_counts_for_other_sizes_if_something_else_kept_them_down(
+    settled: int, slots: list[int]
+) -> None:
+    kinds = [InstanceKind(Price(name, "spot", None), C7I[name]) for name in near(C7I, "c7i.2xlarge")]
+    assert [kind.vcpus for kind in kinds] == [2, 4, 8, 16]
+    model = FleetModel(16, settled=settled)
+    found = size_forecasts([60.0] * 9, kinds, max_workers=4, concurrency=32, model=model)
+    assert [one.slots for one in found] == slots
 
 
 def test_a_smaller_instance_that_can_run_as_many_jobs_costs_less_and_takes_as_long() -> None:
