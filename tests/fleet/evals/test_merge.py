@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -16,23 +16,10 @@ from inspect_ai import Task, eval_retry
 from inspect_ai.log import read_eval_log, read_eval_log_samples
 from inspect_ai.scorer import match
 
-from fleet.evals.job_log import END_BYTES, flaw_at_end
 from fleet.evals.merge import merge
 from tests.fleet.evals import merge_tasks as tasks
-from tests.fleet.evals.merge_kit import (
-    ASKED,
-    EVAL_ID,
-    InProcess,
-    Pair,
-    cut_job,
-    finish_job,
-    job_name,
-    manifest,
-    plan,
-    run,
-    run_job,
-)
-from tests.parity.compare import compare
+from tests.fleet.evals.cut_runs import cut, differences, edit, finished, pairs_of, samples_of
+from tests.fleet.evals.merge_kit import ASKED, InProcess, cut_job, finish_job, job_name, manifest, plan, run, run_job
 
 ROLES = {"model_roles": {"critic": "parrot/critic"}}
 TRACEBACK = {"names the lines of the process that computed": ("header.error.traceback", "header.error.traceback_ansi")}
@@ -40,18 +27,6 @@ TRACEBACK = {"names the lines of the process that computed": ("header.error.trac
 
 def options_of(make: Callable[[], Task]) -> dict[str, Any]:
     return {**(ROLES if make is tasks.with_roles else {}), **({"retry_on_error": 1} if make is tasks.retried else {})}
-
-
-def pairs_of(plan_log: Path) -> list[Pair]:
-    """All samples and epochs, in plan order."""
-    spec = read_eval_log(str(plan_log), header_only=True).eval
-    return [
-        (name, epoch) for epoch in range(1, (spec.config.epochs or 1) + 1) for name in spec.dataset.sample_ids or []
-    ]
-
-
-def differences(plain: Path, merged: Path, **options: Any) -> list[str]:
-    return [str(difference) for difference in compare(plain, merged, **options).differences]
 
 
 def taken(log: Path) -> dict[str, Any]:
@@ -83,16 +58,7 @@ def test_a_merged_log_equals_a_plain_one(make: Callable[[], Task], tmp_path: Pat
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A plain log and the plan log of a task whose metrics depend on order and whose scores hold NaN."""
-    folder = tmp_path_factory.mktemp("done")
-
-    def make() -> Task:
-        return Task(
-            dataset=tasks.words(6), solver=tasks.raises_at(4), scorer=[tasks.numbers(), tasks.measures()], epochs=2
-        )
-
-    options = {"fail_on_error": False}
-    return run(make(), folder / "plain", **options), plan(make(), folder / "plan", **options)
+    return finished(tmp_path_factory.mktemp("done"))
 
 
 @st.composite
@@ -122,14 +88,6 @@ def test_how_samples_were_parted_and_in_what_order_they_came_leaves_no_trace(
     names = zipfile.ZipFile(folder / "merged.eval").namelist()
     assert names[1:13] == [f"samples/{name}_epoch_{epoch}.json" for name, epoch in pairs]
     shutil.rmtree(folder)
-
-
-def cut(done: tuple[Path, Path], folder: Path, size: int = 4) -> tuple[Path, list[list[Pair]], list[Path]]:
-    """The run in `done`, as jobs of `size` samples."""
-    plain, plan_log = done
-    pairs = pairs_of(plan_log)
-    parts = [pairs[start : start + size] for start in range(0, len(pairs), size)]
-    return plan_log, parts, [cut_job(plain, part, job_name(number), folder) for number, part in enumerate(parts)]
 
 
 def test_each_job_log_may_be_deleted_once_the_next_is_asked_for(done: tuple[Path, Path], tmp_path: Path) -> None:
@@ -164,143 +122,6 @@ def test_a_sample_that_two_jobs_hold_is_merged_once(done: tuple[Path, Path], tmp
     assert (report.samples, report.duplicates, report.status) == (12, 14, "success")
     assert [one.uuid for one in samples_of(tmp_path / "m.eval")] == [one.uuid for one in samples_of(plain)]
     assert differences(plain, tmp_path / "m.eval") == []
-
-
-def samples_of(log: Path) -> Sequence[Any]:
-    return read_eval_log(str(log)).samples or []
-
-
-BAD: dict[str, tuple[Callable[[Path], object], str]] = {
-    "empty": (lambda log: log.write_bytes(b""), "it is empty"),
-    "truncated": (lambda log: log.write_bytes(log.read_bytes()[:-30]), "truncated"),
-    "something else": (lambda log: log.write_text("<Error>NoSuchKey</Error>"), "truncated or no zip"),
-    "still running": (lambda log: without(log, "header.json"), "never finished"),
-    "no result of ours": (lambda log: without(log, "fleet.json"), "never finished"),
-    "cancelled": (lambda log: edit(log, "header.json", ("success", "cancelled")), "its status is cancelled"),
-    "another eval's": (lambda log: edit(log, "fleet.json", (EVAL_ID, "other-1")), "of eval other-1"),
-    "another version's": (lambda log: edit(log, "fleet.json", ('"version":1', '"version":9')), "version is 9"),
-    "not JSON": (lambda log: edit(log, "fleet.json", ("{", "")), "not JSON"),
-    "a sample less": (lambda log: without(log, "samples/s5_epoch_1.json"), "it has no samples/s5_epoch_1.json"),
-    "a record less": (lambda log: edit(log, "fleet.json", ('"id":"s5"', '"id":"s9"')), "it lacks 1 of its 4 samples"),
-    "a summary less": (lambda log: edit(log, "summaries.json", ('"id":"s5"', '"id":"s9"')), "no summary of sample s5"),
-}
-
-
-def without(log: Path, name: str) -> None:
-    rewrite(log, lambda member, content: None if member == name else content)
-
-
-def edit(log: Path, name: str, change: tuple[str, str]) -> None:
-    old, new = (part.encode() for part in change)
-    rewrite(log, lambda member, content: content.replace(old, new, 1) if member == name else content)
-
-
-def rewrite(log: Path, change: Callable[[str, bytes], bytes | None]) -> None:
-    with zipfile.ZipFile(log) as old:
-        members = {name: change(name, old.read(name)) for name in old.namelist()}
-    with zipfile.ZipFile(log, "w", zipfile.ZIP_DEFLATED) as new:
-        for name, content in members.items():
-            if content is not None:
-                new.writestr(name, content)
-
-
-@pytest.mark.parametrize("what", BAD)
-@pytest.mark.fault("result-damaged")
-def test_a_result_that_is_no_good_is_reported_and_nothing_of_it_is_merged(
-    what: str, done: tuple[Path, Path], tmp_path: Path
-) -> None:
-    spoil, why = BAD[what]
-    plan_log, parts, logs = cut(done, tmp_path)
-    spoil(logs[1])
-
-    report = merge(manifest(plan_log, parts), plan_log, logs, tmp_path / "merged.eval", recompute=InProcess())
-
-    assert [unusable.job for unusable in report.unusable] == [job_name(1)]
-    assert why in report.unusable[0].why
-    assert [(one.job, one.samples) for one in report.absent] == [(job_name(1), 4)]
-    assert (report.status, report.samples, report.planned) == ("error", 8, 12)
-    assert report.error is not None
-    assert job_name(1) in report.error
-    assert {(one.id, one.epoch) for one in samples_of(tmp_path / "merged.eval")} == {*parts[0], *parts[2]}
-
-
-@pytest.mark.parametrize("what", [None, *BAD])
-@pytest.mark.fault("result-damaged")
-def test_a_result_that_was_cut_short_or_never_finished_shows_it_at_its_end(
-    what: str | None, done: tuple[Path, Path], tmp_path: Path
-) -> None:
-    """The cheap look while the fleet is there. The rest is the merge's to find: it takes a whole one."""
-    log = cut(done, tmp_path)[2][1]
-    spoil, why = BAD[what] if what else (lambda log: None, "")
-    spoil(log)
-    found = flaw_at_end(log.read_bytes()[-END_BYTES:], log.stat().st_size)
-    if what in ("empty", "truncated", "something else", "still running", "no result of ours"):
-        assert why in found
-    else:
-        assert found == ""
-
-
-@pytest.mark.parametrize("room", [100, 1000, 10**6])
-@pytest.mark.fault("result-damaged")
-def test_a_result_with_more_samples_than_its_end_can_name_passes(room: int, tmp_path: Path) -> None:
-    log = tmp_path / "log.eval"
-    with zipfile.ZipFile(log, "w") as archive:
-        for name in [*(f"samples/{number}_epoch_1.json" for number in range(100)), "header.json", "fleet.json"]:
-            archive.writestr(name, "{}")
-    whole = log.read_bytes()
-    assert flaw_at_end(whole[-room:], len(whole)) == ""
-    assert "truncated" in flaw_at_end(whole[-room:], len(whole) + 1)
-
-
-@pytest.mark.parametrize("limit", ["ZIP64_LIMIT", "ZIP_FILECOUNT_LIMIT"])
-@pytest.mark.fault("result-damaged")
-def test_a_very_large_result_passes(limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over 2 GiB, or of over 65,535 members: a second record stands between the directory and the end."""
-    monkeypatch.setattr(zipfile, limit, 2)
-    log = tmp_path / "log.eval"
-    with zipfile.ZipFile(log, "w") as archive:
-        for name in ("header.json", "fleet.json", "summaries.json"):
-            archive.writestr(name, "{}")
-    whole = log.read_bytes()
-    assert flaw_at_end(whole[-END_BYTES:], len(whole)) == ""
-
-
-@given(length=st.integers(0, 20_000))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@pytest.mark.fault("result-damaged")
-def test_no_beginning_of_a_result_passes_for_one(
-    done: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory, length: int
-) -> None:
-    """However a write was cut off: the rest counts as absent, never as a shorter result."""
-    folder = tmp_path_factory.mktemp("cut")
-    plan_log, parts, logs = cut(done, folder, size=12)
-    whole = logs[0].read_bytes()
-    logs[0].write_bytes(part := whole[: min(length, len(whole) - 1)])
-    assert flaw_at_end(part[-END_BYTES:], len(part))
-    report = merge(manifest(plan_log, parts), plan_log, logs, folder / "merged.eval", recompute=InProcess())
-    assert (len(report.unusable), report.samples, report.status, report.results) == (1, 0, "error", None)
-    shutil.rmtree(folder)
-
-
-@pytest.mark.fault("result-damaged")
-def test_a_good_result_takes_the_place_of_a_bad_one(done: tuple[Path, Path], tmp_path: Path) -> None:
-    """As when a job was run again after its result had been set aside."""
-    plan_log, parts, logs = cut(done, tmp_path)
-    bad = tmp_path / "bad" / logs[1].name
-    bad.parent.mkdir()
-    bad.write_bytes(b"")
-    report = merge(manifest(plan_log, parts), plan_log, [bad, *logs, bad], tmp_path / "m.eval", recompute=InProcess())
-    assert (report.unusable, report.absent, report.status) == ((), (), "success")
-
-
-def test_a_log_of_no_job_of_the_eval_is_not_merged(done: tuple[Path, Path], tmp_path: Path) -> None:
-    plan_log, parts, logs = cut(done, tmp_path)
-    stray = logs[0].rename(tmp_path / "000009-ffffffff.eval")
-    report = merge(manifest(plan_log, parts), plan_log, [stray], tmp_path / "m.eval", recompute=InProcess())
-    assert [str(one) for one in report.unusable] == [
-        f"the result of job 000009-ffffffff can't be used: eval {EVAL_ID} has no such job"
-    ]
-    assert report.samples == 0
 
 
 def test_cancelled_samples_are_left_out(done: tuple[Path, Path], tmp_path: Path) -> None:
