@@ -93,6 +93,17 @@ class CloudUnderTest:
         found: list[dict[str, Any]] = self.prefect("flow_runs/filter", body)
         return found
 
+    def newest_run(self) -> str | None:
+        """The run of evals that began last, of those at work. One whose controller was killed is shown so for minutes, by
+        another test perhaps."""
+        body = {
+            "flows": {"name": {"any_": ["run-eval"]}},
+            "flow_runs": {"state": {"type": {"any_": ["RUNNING"]}}},
+            "sort": "START_TIME_DESC",
+            "limit": 1,
+        }
+        return next((str(run["id"]) for run in self.prefect("flow_runs/filter", body)), None)
+
     def workers_of(self, run: str) -> list[dict[str, Any]]:
         """The fleet workers' flow runs of a run."""
         return self.flow_runs(tags={"all_": [f"run:{run}"]})

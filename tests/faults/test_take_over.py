@@ -18,12 +18,6 @@ REQUEST = (
 )
 
 
-def the_running(cloud: CloudUnderTest) -> list[str]:
-    """The runs of evals at work."""
-    wanted = {"flows": {"name": {"any_": ["run-eval"]}}, "flow_runs": {"state": {"type": {"any_": ["RUNNING"]}}}}
-    return [run["id"] for run in cloud.prefect("flow_runs/filter", wanted)]
-
-
 def test_the_same_request_goes_on_at_once_and_nothing_is_left(cloud: CloudUnderTest, tmp_path: Path) -> None:
     """Fault: SIGKILL to a controller. 0 samples lost, nothing done twice by two fleets, nothing left without a reaping."""
 
@@ -35,7 +29,8 @@ def test_the_same_request_goes_on_at_once_and_nothing_is_left(cloud: CloudUnderT
     try:
         until("both instances' work", lambda: len(results()) >= 2 or dead.poll() is not None, seconds=200)
         assert dead.poll() is None, finish(dead).err
-        (killed,) = the_running(cloud)
+        killed = cloud.newest_run()
+        assert killed
     finally:
         dead.kill()
         dead.communicate()

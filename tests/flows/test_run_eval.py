@@ -96,19 +96,11 @@ def test_the_same_request_runs_nothing_twice(cloud: CloudUnderTest, tmp_path: Pa
 def test_a_run_cancelled_in_the_ui_ends_at_once(cloud: CloudUnderTest, tmp_path: Path) -> None:
     command = cloud.start(*a_run("-M", "latency=5", "--ec2-arg", "new_fleet=true", log_dir=tmp_path))
     until("two instances", lambda: len(cloud.living_instances()) == 2, seconds=90)
-    run = the_running(cloud)
+    run = cloud.newest_run()
+    assert run
     cloud.prefect(f"flow_runs/{run}/set_state", {"state": {"type": "CANCELLING"}, "force": False})
     until("no instance", lambda: not cloud.living_instances(), seconds=10)
     done = finish(command)
     assert done.code == 1
     assert "was cancelled" in done.err
     assert cloud.prefect(f"flow_runs/{run}")["state"]["type"] == "CANCELLED"
-
-
-def the_running(cloud: CloudUnderTest) -> str:
-    found = cloud.prefect(
-        "flow_runs/filter",
-        {"flows": {"name": {"any_": ["run-eval"]}}, "flow_runs": {"state": {"type": {"any_": ["RUNNING"]}}}},
-    )
-    (run,) = found
-    return str(run["id"])

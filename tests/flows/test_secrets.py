@@ -167,11 +167,8 @@ def listen_for(secret: Secret, aws_edge: FaultKit) -> None:
 
 def both(cloud: CloudUnderTest) -> list[str] | None:
     """The flow runs of the two workers of the run that is on."""
-    running = cloud.prefect(
-        "flow_runs/filter",
-        {"flows": {"name": {"any_": ["run-eval"]}}, "flow_runs": {"state": {"type": {"any_": ["RUNNING"]}}}},
-    )
-    workers = [worker["id"] for run in running for worker in cloud.workers_of(run["id"])]
+    run = cloud.newest_run()
+    workers = [worker["id"] for worker in cloud.workers_of(run)] if run else []
     return workers if len(workers) == 2 and all(states(cloud, one) for one in workers) else None
 
 

@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -127,7 +126,8 @@ def test_a_run_cancelled_in_the_ui_ends_at_hawk(at: At, cloud: CloudUnderTest, t
     before = at.hawk.started()
     command = at.start("evalkit/slow", "--backend", "hawk", "--log-dir", str(tmp_path))
     eval_set = at.begun(before)
-    (run,) = running(cloud)
+    run = cloud.newest_run()
+    assert run
     cloud.prefect(f"flow_runs/{run}/set_state", {"state": {"type": "CANCELLING"}, "force": False})
     done = finish(command, seconds=ENVIRONMENT_S)
     assert done.code == 1
@@ -135,14 +135,3 @@ def test_a_run_cancelled_in_the_ui_ends_at_hawk(at: At, cloud: CloudUnderTest, t
     status = at.api.job_status(eval_set)
     assert status is None or status.status in OVER
     assert cloud.prefect(f"flow_runs/{run}")["state"]["type"] == "CANCELLED"
-
-
-def running(cloud: CloudUnderTest) -> list[str]:
-    """The newest run that is under way; a killed one is shown so, too."""
-    body: dict[str, Any] = {
-        "flows": {"name": {"any_": ["run-eval"]}},
-        "flow_runs": {"state": {"type": {"any_": ["RUNNING"]}}},
-        "sort": "START_TIME_DESC",
-        "limit": 1,
-    }
-    return [str(one["id"]) for one in cloud.prefect("flow_runs/filter", body)]
