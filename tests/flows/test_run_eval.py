@@ -60,11 +60,16 @@ def test_an_eval_runs_on_two_instances_and_leaves_one_log(cloud: CloudUnderTest,
 
     # What its samples took is kept: one that starts over is told how long it would take.
     again = cloud.fleet(*a_run("--ec2-arg", "new_fleet=true", "--ec2-arg", "estimate=true", log_dir=tmp_path))
-    line, _, *sizes = again.report["why"].splitlines()
+    fleets, _, kinds = again.report["why"].partition("\n\n")
+    line, _, *fleet_sizes = fleets.splitlines()
     assert line.startswith("48 samples on 2 × ")
     assert line.endswith(" by earlier runs")
-    assert [size.split()[0] for size in sizes] == ["1", "2"]
-    assert sizes[1].endswith("this one")
+    assert [size.split()[0] for size in fleet_sizes] == ["1", "2"]
+    assert fleet_sizes[1].endswith("this one")
+    _, *instance_sizes, _ = kinds.splitlines()
+    named = [size.split()[0] for size in instance_sizes]
+    assert named == ["c7i.xlarge", "c7i.2xlarge", "c7i.4xlarge", "c7i.8xlarge"]
+    assert "this one" in instance_sizes[2]
 
 
 def test_the_same_request_runs_nothing_twice(cloud: CloudUnderTest, tmp_path: Path) -> None:
