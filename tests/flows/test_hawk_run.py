@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from prefect.logging import disable_run_logger
 
-from fleet.evals.listener import Nobody, listener
 from fleet.evals.secrets import RunSecrets
 from fleet.hawk.connect import Hawk
 from fleet.hawk.following import FAILED_S, STALE_S, Collect, Ended, Follow, Resume, Submit
@@ -19,68 +18,33 @@ from fleet.hawk.plain import PlainCalls
 from flows import hawk_run
 from flows.hawk_run import HawkRun
 from flows.run import ONCE_MORE_S
-from tests.hawk_server import TOKEN, HawkServer, Launch, State, hawk_server, problem
+from tests.flows.clock import Clock
+from tests.flows.hawk_story import ID, MODEL, TASK, Bar, Follower
+from tests.hawk_server import TOKEN, HawkServer, Launch, State, problem
 
-ID = "evalkit-plain-0123456789ab"
 AT_WORK = State("running", 1, 2)
 
 
-class Clock:
-    """Time that passes by being waited for; then something may happen."""
+class BusyClock(Clock):
+    """After each wait something may happen."""
 
     def __init__(self) -> None:
-        self.now = 0.0
         self.meanwhile: Callable[[], None] = lambda: None
 
-    def __call__(self) -> float:
-        return self.now
-
     def sleep(self, seconds: float) -> None:
-        self.now += seconds
+        super().sleep(seconds)
         self.meanwhile()
 
 
-class Follower(Nobody):
-    """Hears a run."""
-
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def warn(self, line: str) -> None:
-        self.warnings.append(line)
-
-
-class Bar:
-    """No artifacts: there is no Prefect here."""
-
-    def __init__(self, table: str) -> None: ...
-
-    def bring_up_to_date(self, *_: object, **__: object) -> None: ...
+@pytest.fixture
+def clock() -> BusyClock:
+    return BusyClock()
 
 
 @pytest.fixture
-def hawk() -> Iterator[HawkServer]:
-    with hawk_server() as server:
-        yield server
-
-
-@pytest.fixture
-def follower() -> Iterator[Follower]:
-    heard = Follower()
-    token = listener.set(heard)
-    yield heard
-    listener.reset(token)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def run(hawk: HawkServer, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[HawkRun]:
+def run(hawk: HawkServer, clock: BusyClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[HawkRun]:
     monkeypatch.setattr(hawk_run, "LiveArtifacts", Bar)
-    made = EvalSet(ID, {"tasks": []}, (), (ExpectedLog("evalkit/plain", {}, "kit/model"),), ())
+    made = EvalSet(ID, {"tasks": []}, (), (ExpectedLog(TASK, {}, MODEL),), ())
     api = Hawk(PlainCalls(hawk.address), lambda: TOKEN)
     with disable_run_logger():
         yield HawkRun(api, made, RunSecrets({}), clock=clock, sleep=clock.sleep)
@@ -110,7 +74,7 @@ def test_a_cancellation_right_after_a_resume_is_not_told_off_by_the_end_of_the_r
 @pytest.mark.usefixtures("follower")
 @pytest.mark.parametrize("before", [None, "complete", "failed"])
 def test_a_launch_that_is_interrupted_under_way_is_ended_when_it_comes_through(
-    run: HawkRun, hawk: HawkServer, clock: Clock, monkeypatch: pytest.MonkeyPatch, before: str | None
+    run: HawkRun, hawk: HawkServer, clock: BusyClock, monkeypatch: pytest.MonkeyPatch, before: str | None
 ) -> None:
     if before:
         hawk.has(ID, [AT_WORK, before])
@@ -158,7 +122,7 @@ def test_a_cancellation_between_two_pods_of_a_runner_ends_the_eval_set(run: Hawk
 
 @pytest.mark.fault("hawk-cancelled")
 def test_a_ctrl_c_that_repeats_ends_it_all_the_same_and_one_more_leaves_it_to_the_person(
-    run: HawkRun, hawk: HawkServer, clock: Clock, follower: Follower, monkeypatch: pytest.MonkeyPatch
+    run: HawkRun, hawk: HawkServer, clock: BusyClock, follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hawk.has(ID, [AT_WORK])
     run.next()
@@ -180,7 +144,7 @@ def test_a_ctrl_c_that_repeats_ends_it_all_the_same_and_one_more_leaves_it_to_th
 @pytest.mark.fault("hawk-refuses")
 @pytest.mark.usefixtures("follower")
 def test_what_hawk_cannot_clear_away_is_resumed_again_later_and_then_ends_in_hawks_words(
-    run: HawkRun, hawk: HawkServer, clock: Clock
+    run: HawkRun, hawk: HawkServer, clock: BusyClock
 ) -> None:
     hawk.has(ID, ["complete"])
     hawk.fail("POST /eval_sets", problem(409, "Could not clear finished job", "run 'hawk delete' first"), times=100)
@@ -199,7 +163,7 @@ def test_what_hawk_cannot_clear_away_is_resumed_again_later_and_then_ends_in_haw
 @pytest.mark.fault("hawk-complete")
 @pytest.mark.usefixtures("follower")
 def test_a_runner_that_failed_is_collected_when_nothing_takes_its_place(
-    run: HawkRun, hawk: HawkServer, clock: Clock
+    run: HawkRun, hawk: HawkServer, clock: BusyClock
 ) -> None:
     hawk.has(ID, [AT_WORK, "failed"])
     while isinstance(run.next(), Follow):
