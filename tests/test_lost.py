@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-import zipfile
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
+from tests.archives import zip_of
 from tests.cloud import CloudUnderTest
 from tests.lost import lost_samples
 
@@ -23,11 +23,8 @@ class FakeBucket:
         self.stored: dict[str, tuple[bytes, datetime]] = {}
 
     def put(self, key: str, *samples: str, minute: int) -> None:
-        archive = io.BytesIO()
-        with zipfile.ZipFile(archive, "w") as log:
-            for name in ("header.json", *(f"samples/{sample}.json" for sample in samples)):
-                log.writestr(name, "{}")
-        self.stored[key] = (archive.getvalue(), NOON + timedelta(minutes=minute))
+        log = zip_of(dict.fromkeys(("header.json", *(f"samples/{sample}.json" for sample in samples)), "{}"))
+        self.stored[key] = (log, NOON + timedelta(minutes=minute))
 
     def get_paginator(self, _: str) -> Any:
         return self

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import io
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from bootstrap.partial import MOST_BYTES
 from bootstrap.runners import RunnerDied
+from tests.archives import zip_of
 from tests.bootstrap.wide_world import BUSY, Wide, record_of
 from tests.bootstrap.world import EVAL, LAYOUT, Script
 
-
-def closed_log() -> bytes:
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        archive.writestr("header.json", "{}")
-    return content.getvalue()
+CLOSED_LOG = zip_of({"header.json": "{}"})
 
 
 @pytest.mark.fault("partial-log")
 def test_what_there_was_of_a_log_is_kept_after_the_job_went_back(tmp_path: Path) -> None:
     world = Wide(tmp_path, 1)
-    world.writes = closed_log()
+    world.writes = CLOSED_LOG
     world.scripts[world.jobs[0]] = Script(seconds=1000)
     world.work(stop_at=5)
     (key,) = world.partial()
@@ -46,11 +40,11 @@ def test_a_runner_that_is_told_to_end_has_some_seconds_to_close_its_log(tmp_path
 
     def close() -> None:
         (first, *_) = sorted(tmp_path.glob("*/log/a.eval"))
-        first.write_bytes(closed_log())
+        first.write_bytes(CLOSED_LOG)
 
     world.at(8, close)
     world.work(stop_at=5)
-    assert {world.objects.held[key] for key in world.partial()} == {b"PK begun", closed_log()}
+    assert {world.objects.held[key] for key in world.partial()} == {b"PK begun", CLOSED_LOG}
     assert 13 <= world.time.now <= 17
 
 
@@ -72,7 +66,7 @@ def test_no_more_is_kept_of_a_log_than_is_bearable(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("bootstrap.partial.MOST_BYTES", 4)
     assert MOST_BYTES > 4
     world = Wide(tmp_path, 1)
-    world.writes = closed_log()
+    world.writes = CLOSED_LOG
     world.scripts[world.jobs[0]] = Script(seconds=1000)
     world.work(stop_at=5)
     assert world.partial() == []
@@ -82,7 +76,7 @@ def test_no_more_is_kept_of_a_log_than_is_bearable(tmp_path: Path, monkeypatch: 
 @pytest.mark.fault("partial-log")
 def test_a_partial_log_that_cannot_be_read_costs_nothing_else(tmp_path: Path) -> None:
     world = Wide(tmp_path / "jobs", 1)
-    world.writes = closed_log()
+    world.writes = CLOSED_LOG
     world.objects.refuse["put"] = OSError(5, "Input/output error")  # type: ignore[assignment]
     world.scripts[world.jobs[0]] = Script(seconds=1000)
     assert world.work(stop_at=5) == ["stopped"]
@@ -93,7 +87,7 @@ def test_a_partial_log_that_cannot_be_read_costs_nothing_else(tmp_path: Path) ->
 @pytest.mark.fault("partial-log")
 def test_a_bucket_that_refuses_a_partial_log_costs_nothing_else(tmp_path: Path) -> None:
     world = Wide(tmp_path, 1)
-    world.writes = closed_log()
+    world.writes = CLOSED_LOG
     world.scripts[world.jobs[0]] = Script(seconds=1000)
     world.objects.refuse["put"] = BUSY
     assert world.work(stop_at=5) == ["stopped"]

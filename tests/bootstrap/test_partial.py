@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import os
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -15,6 +13,7 @@ import pytest
 from bootstrap.clockwork import real_clockwork
 from bootstrap.partial import PartialLogs
 from fleet.evals.documents import JobMessage
+from tests.archives import zip_of
 from tests.bootstrap.world import EVAL, LAYOUT
 
 SECRET = b"root's own"
@@ -33,10 +32,7 @@ class Bucket:
 
 
 def log(content: bytes = b"") -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("header.json", content)
-    return file.getvalue()
+    return zip_of({"header.json": content})
 
 
 def keep(folder: Path, bucket: Bucket, *, ending: bool = False) -> list[str]:

@@ -20,6 +20,7 @@ from bootstrap import job_process, runners
 from bootstrap.clockwork import real_clockwork
 from bootstrap.runners import RESULT_UNUSABLE, JobAnswer, JobCrashed, Runner, RunnerDied
 from fleet.evals.documents import Job, JobResult
+from tests.archives import zip_of
 from tests.bootstrap.world import manifest_of, result_of
 
 
@@ -85,10 +86,7 @@ NAME = f"{JOB.job}.eval"
 
 
 def log_of(job: Job, member: str = JobResult.MEMBER, method: int = zipfile.ZIP_STORED) -> bytes:
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", method) as archive:
-        archive.writestr(member, result_of(job).write())
-    return content.getvalue()
+    return zip_of({member: result_of(job).write()}, method)
 
 
 def answered(said: object, folder: Path) -> JobAnswer:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fleet.evals.job_log import END_BYTES, flaw_at_end
 from fleet.evals.merge import merge
+from tests.archives import zip_of
 from tests.fleet.evals.cut_runs import cut, edit, finished, samples_of, without
 from tests.fleet.evals.merge_kit import EVAL_ID, InProcess, job_name, manifest
 
@@ -75,26 +76,19 @@ def test_a_result_that_was_cut_short_or_never_finished_shows_it_at_its_end(
 
 @pytest.mark.parametrize("room", [100, 1000, 10**6])
 @pytest.mark.fault("result-damaged")
-def test_a_result_with_more_samples_than_its_end_can_name_passes(room: int, tmp_path: Path) -> None:
-    log = tmp_path / "log.eval"
-    with zipfile.ZipFile(log, "w") as archive:
-        for name in [*(f"samples/{number}_epoch_1.json" for number in range(100)), "header.json", "fleet.json"]:
-            archive.writestr(name, "{}")
-    whole = log.read_bytes()
+def test_a_result_with_more_samples_than_its_end_can_name_passes(room: int) -> None:
+    samples = (f"samples/{number}_epoch_1.json" for number in range(100))
+    whole = zip_of(dict.fromkeys((*samples, "header.json", "fleet.json"), "{}"))
     assert flaw_at_end(whole[-room:], len(whole)) == ""
     assert "truncated" in flaw_at_end(whole[-room:], len(whole) + 1)
 
 
 @pytest.mark.parametrize("limit", ["ZIP64_LIMIT", "ZIP_FILECOUNT_LIMIT"])
 @pytest.mark.fault("result-damaged")
-def test_a_very_large_result_passes(limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_very_large_result_passes(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over 2 GiB, or of over 65,535 members: a second record stands between the directory and the end."""
     monkeypatch.setattr(zipfile, limit, 2)
-    log = tmp_path / "log.eval"
-    with zipfile.ZipFile(log, "w") as archive:
-        for name in ("header.json", "fleet.json", "summaries.json"):
-            archive.writestr(name, "{}")
-    whole = log.read_bytes()
+    whole = zip_of(dict.fromkeys(("header.json", "fleet.json", "summaries.json"), "{}"))
     assert flaw_at_end(whole[-END_BYTES:], len(whole)) == ""
 
 

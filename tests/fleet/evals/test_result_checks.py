@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import zipfile
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
@@ -17,6 +15,7 @@ from fleet.evals.layout import Layout
 from fleet.evals.preparation import stored_results
 from fleet.evals.result_checks import AGAIN_S, MOST_AGAIN, MOST_LOOKS, ResultChecks
 from fleet.evals.site import Site
+from tests.archives import zip_of
 
 pytestmark = pytest.mark.fault("result-damaged")
 
@@ -79,11 +78,7 @@ def etag(content: bytes) -> str:
 
 
 def a_result(text: str = "") -> bytes:
-    whole = io.BytesIO()
-    with zipfile.ZipFile(whole, "w") as log:
-        for name in ("header.json", "fleet.json"):
-            log.writestr(name, text)
-    return whole.getvalue()
+    return zip_of({"header.json": text, "fleet.json": text})
 
 
 def look(checks: ResultChecks, site: FakeSite) -> Any:

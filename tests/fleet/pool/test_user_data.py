@@ -35,6 +35,7 @@ from fleet.pool.user_data import (
     user_data,
 )
 from fleet.pool.variables import DEFAULT_COMMAND
+from tests.archives import zip_of
 
 BIN = Path(sys.executable).parent
 
@@ -159,19 +160,13 @@ CODE = {"bootstrap/__init__.py": "", "bootstrap/boot.py": "import os, sys; print
 
 @pytest.fixture
 def code(aws: Aws, unique: str) -> dict[str, str]:
-    import io
-    import zipfile
-
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        for name, text in CODE.items():
-            archive.writestr(name, text)
+    packed = zip_of(CODE)
     aws.s3.create_bucket(Bucket=unique)
-    aws.s3.put_object(Bucket=unique, Key="p/code", Body=packed.getvalue())
+    aws.s3.put_object(Bucket=unique, Key="p/code", Body=packed)
     return {
         "AWS_DEFAULT_REGION": "us-east-1",
         "FLEET_CODE": f"s3://{unique}/p/code",
-        "FLEET_CODE_SHA256": hashlib.sha256(packed.getvalue()).hexdigest(),
+        "FLEET_CODE_SHA256": hashlib.sha256(packed).hexdigest(),
         "FLEET_LOG_FOLDER": f"s3://{unique}/p/instances",
     }
 
