@@ -5,7 +5,6 @@ import os
 import stat
 import zipfile
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -20,6 +19,7 @@ from fleet.evals.documents import EnvironmentSpec, EvalManifest, Job, JobResult,
 from fleet.evals.plan import make_manifest
 from fleet.evals.request import ModelSpec
 from tests.job_environment import kit_request
+from tests.processes import processes_with
 
 TASKS = {
     "plain": {},
@@ -326,25 +326,19 @@ def value(scores: dict[str, dict[str, object]] | None, name: str) -> object:
 
 def test_a_pool_that_is_cancelled_leaves_no_process(environment: JobEnvironment, tmp_path: Path) -> None:
     """Whenever it comes: while the zygote imports, or while runners wait for jobs."""
+    mark = str(tmp_path)
+    seen: list[int] = []
 
     async def cancelled_after(spawns: int, folder: Path) -> None:
         with anyio.move_on_after(30) as scope:
-            async with RunnerPool(environment, folder, os.environ) as pool:
+            async with RunnerPool(environment, folder, {**os.environ, "MARK_OF_THE_TEST": mark}) as pool:
                 for _ in range(spawns):
-                    await pool.spawn()
+                    seen.append((await pool.spawn()).pid)
+                    assert processes_with(f"MARK_OF_THE_TEST={mark}").keys() >= set(seen)
                 scope.cancel() if spawns else asyncio.get_running_loop().call_later(0.3, scope.cancel)
                 await pool.spawn()
         assert scope.cancelled_caught
 
     for spawns in (0, 1):
         asyncio.run(cancelled_after(spawns, tmp_path / str(spawns)))
-    assert not [line for line in processes() if str(environment.python) in line]
-
-
-def processes() -> list[str]:
-    """Command lines of all processes."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            found.append(entry.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-    return found
+    assert processes_with(f"MARK_OF_THE_TEST={mark}") == {}

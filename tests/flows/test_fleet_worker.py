@@ -36,6 +36,7 @@ from tests.checkouts import made
 from tests.cloud import CloudUnderTest
 from tests.fake_docker import WRONG, put_devices, put_docker
 from tests.job_environment import kit_environment, kit_request, kit_source
+from tests.processes import processes_with
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(240)]
 
@@ -187,18 +188,6 @@ def room(
             moto.stop()
 
 
-def processes_of(mark: str) -> list[int]:
-    """Processes that run with the mark in their environment."""
-    found = []
-    for environ in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if f"MARK_OF_THE_TEST={mark}".encode() in environ.read_bytes():
-                found.append(int(environ.parent.name))
-        except OSError:
-            continue
-    return found
-
-
 def test_a_worker_waits_for_its_secrets_then_runs_every_job(room: Room, shared_cloud: CloudUnderTest) -> None:
     """Also: the value is in nothing that leaves the instance, with every logger at DEBUG."""
     order, manifest = room.order("plain", secrets=True, eval_config={"limit": 4})
@@ -243,7 +232,7 @@ def test_a_worker_waits_for_its_secrets_then_runs_every_job(room: Room, shared_c
     everything = [log.encode(), stored, *(event.write().encode() for event in room.heard)]
     everything += [room.objects.get(found.key) for found in room.objects.list(LAYOUT.prefix)]
     assert not [part[:80] for part in everything if SECRET.encode() in part]
-    assert processes_of(room.run) == []
+    assert processes_with(f"MARK_OF_THE_TEST={room.run}") == {}
 
 
 @pytest.mark.fault("partial-log")
@@ -265,7 +254,7 @@ def test_a_worker_that_is_told_to_stop_gives_its_jobs_back_and_is_crashed(room: 
     room.objects.download(kept[0].key, tmp_path / "partial.eval")
     assert read_eval_log(str(tmp_path / "partial.eval")).status == "cancelled"
     assert room.results(manifest) == []
-    room.when("no process is left", lambda: processes_of(room.run) == [])
+    room.when("no process is left", lambda: not processes_with(f"MARK_OF_THE_TEST={room.run}"))
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from fleet.local.preset import BUCKET
 from tests.checkouts import made
 from tests.cloud import CloudUnderTest, Finished, finish
 from tests.job_environment import KIT, kit_environment
+from tests.processes import processes_with
 
 pytestmark = pytest.mark.cloud
 
@@ -117,7 +118,7 @@ def test_a_refused_request_calls_its_own_cloud_off(
 ) -> None:
     """The cloud starts beside the planning, so that there is something to call off."""
     expect_refusal(alone(*row.arguments, "--local-cloud"), row)
-    assert processes_with(f"FLEET_CACHE_DIR={cache}") == []
+    assert processes_with(f"FLEET_CACHE_DIR={cache}") == {}
     assert list((cache / "local").glob("*")) == [], "neither a folder nor a lock"
     assert [path.name for path in tmp_path.rglob("*")] == ["scratch"]
 
@@ -155,18 +156,6 @@ def test_a_fleet_that_costs_money_is_not_launched_unasked(cloud: CloudUnderTest)
     plain = Refused(row.what, row.said)
     expect_refusal(finish(cloud.start(*plain.arguments, **cloud.local.environment())), plain)
     assert everything(cloud) == before
-
-
-def processes_with(variable: str) -> list[str]:
-    """Command lines of processes with this in their environment."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if variable.encode() in (process / "environ").read_bytes().split(b"\0"):
-                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        except OSError:
-            continue
-    return found
 
 
 def everything(cloud: CloudUnderTest) -> dict[str, Any]:

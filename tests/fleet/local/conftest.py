@@ -21,6 +21,7 @@ import pytest
 from fleet.local import preset
 from fleet.local.faults import FaultKit
 from fleet.local.metadata import TOKEN_HEADER, TTL_HEADER
+from tests.processes import processes_with
 
 PATIENCE = 30.0
 """Seconds; a busy machine is slow, and only a failing test waits so long."""
@@ -77,16 +78,7 @@ class Host:
 
     def running_of(self, instance: str) -> set[int]:
         """The processes of an instance, by the mark in their environment."""
-        mark = f"FLEET_LOCAL_INSTANCE={self.folder}:{instance}".encode()
-        found = set()
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdecimal():
-                try:
-                    if mark in (entry / "environ").read_bytes().split(b"\0"):
-                        found.add(int(entry.name))
-                except OSError:
-                    continue
-        return found
+        return set(processes_with(f"FLEET_LOCAL_INSTANCE={self.folder}:{instance}"))
 
 
 def start_host(folder: Path, **environment: str) -> Host:

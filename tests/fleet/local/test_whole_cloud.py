@@ -21,6 +21,7 @@ from fleet.local import cloud, preset, state
 from fleet.local.cloud import LocalCloud
 from fleet.local.process_ref import wait_gone
 from fleet.local.processes import MARK
+from tests.processes import processes_with
 
 pytestmark = pytest.mark.cloud
 
@@ -56,17 +57,9 @@ def prefect(up: LocalCloud, path: str, body: dict[str, Any] | None = None) -> An
     return answer.json()
 
 
-def marked(folder: Path) -> list[int]:
+def marked(folder: Path) -> dict[int, str]:
     """Every process that carries the mark of the cloud, by its environment alone."""
-    found = []
-    for environ in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            entries = environ.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if any(entry.startswith(f"{MARK}={folder}".encode()) for entry in entries):
-            found.append(int(environ.parent.name))
-    return found
+    return processes_with(f"{MARK}={folder}")
 
 
 def test_the_api_answers_with_everything_that_a_run_needs(up: LocalCloud) -> None:
@@ -132,7 +125,7 @@ def test_a_second_cloud_stands_beside_the_first(up: LocalCloud) -> None:
         assert prefect(up, "/variables/filter", {}) == []
     finally:
         assert cloud.down(f"{NAME}-b") == []
-    assert marked(other.folder) == []
+    assert marked(other.folder) == {}
     assert not other.folder.exists()
     assert cloud.find(NAME) == up, "the first one is still there"
 
@@ -160,7 +153,7 @@ def test_down_after_the_supervisor_was_killed_leaves_no_process() -> None:
         assert len(marked(found.folder)) >= 3, "the parts run on by themselves"
     finally:
         assert cloud.down(name) == []
-    assert marked(found.folder) == []
+    assert marked(found.folder) == {}
     assert not found.folder.exists()
 
 
@@ -183,5 +176,5 @@ def test_all_is_gone_when_the_owner_is_gone() -> None:
     end = time.monotonic() + 30
     while (marked(folder) or folder.exists()) and time.monotonic() < end:
         time.sleep(0.1)
-    assert marked(folder) == []
+    assert marked(folder) == {}
     assert not folder.exists()
