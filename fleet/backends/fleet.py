@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -25,7 +24,7 @@ from fleet.evals.report import RunReport
 from fleet.evals.request import EvalRequest
 from fleet.evals.secrets import chosen
 from fleet.evals.setup_script import read_setup_script
-from fleet.importing import undisturbed
+from fleet.importing import beside, undisturbed
 
 Services = Callable[[], AbstractContextManager[Callable[[], None]]]
 """Begins to bring up what the run needs, and settles which server Prefect will take. What it answers waits for that and points
@@ -65,13 +64,15 @@ class FleetBackend(Backend):
         if not upload:
             request = request.model_copy(update={"log_dir": None})
         own = dict(os.environ)  # of the person: what the services change of it is none of a task's business
-        with tempfile.TemporaryDirectory(prefix="inspect-fleet-plan-") as scratch, self._services() as point_there:
-            # A daemon: a request that is refused waits for no import.
-            importing = threading.Thread(target=import_flow, name="import", daemon=True)
-            importing.start()
+        with (
+            tempfile.TemporaryDirectory(prefix="inspect-fleet-plan-") as scratch,
+            self._services() as point_there,
+            # Within the services: it makes Prefect's home, which may go with them.
+            beside(import_flow) as wait_for_the_import,
+        ):
             # A block's keys can be read only when Prefect is up; the flow plans with them then.
             plan = None if self._worker_secrets else self._plan(request, Path(scratch), own)
-            importing.join()  # it reads the environment, which changes now
+            wait_for_the_import()  # it reads the environment, which changes now
             point_there()
             return self._call(request, plan)
 

@@ -7,7 +7,7 @@ import stat
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from fleet.backends import Backend
 from fleet.backends.fleet import FleetBackend
 from fleet.backends.local import LocalBackend
 from fleet.cache import cache_folder
+from fleet.cli.run import RequestInvalid
 from fleet.errors import RequestRefused
 from fleet.evals.documents import EnvironmentSpec
 from fleet.evals.listener import Nobody
@@ -171,8 +172,11 @@ def test_the_flow_is_imported_with_the_services_prefect_while_the_plan_sees_the_
     assert planned == ["http://theirs/api"]
 
 
-def test_nothing_changes_the_environment_while_the_flow_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The import reads it, and a variable that goes amid that would be an error."""
+@pytest.mark.parametrize("refused", [False, True])
+def test_neither_environment_nor_services_change_while_the_flow_is_imported(
+    monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    """The import reads the one, and makes Prefect's home in the folder of the other: one that had gone would come again."""
     happened: list[str] = []
     imported = threading.Event()
 
@@ -182,16 +186,22 @@ def test_nothing_changes_the_environment_while_the_flow_is_imported(monkeypatch:
 
     @contextmanager
     def services() -> Iterator[Callable[[], None]]:
-        yield lambda: happened.append("pointed there")
+        try:
+            yield lambda: happened.append("pointed there")
+        finally:
+            happened.append("taken down")
 
     def plan(*_: object) -> None:
         threading.Timer(0.05, imported.set).start()
+        if refused:
+            raise RequestInvalid(why="none such")
 
     monkeypatch.setattr("fleet.backends.fleet.import_flow", import_flow)
     monkeypatch.setattr(FleetBackend, "_plan", plan)
     monkeypatch.setattr(FleetBackend, "_call", lambda *_: RunReport(run="r", outcome="success"))
-    FleetBackend(Ec2Config(), Follower(), services=services).run(a_request())
-    assert happened == ["imported", "pointed there"]
+    with pytest.raises(RequestRefused) if refused else nullcontext():
+        FleetBackend(Ec2Config(), Follower(), services=services).run(a_request())
+    assert happened == ["imported", *([] if refused else ["pointed there"]), "taken down"]
 
 
 def test_a_person_hears_of_files_that_stay_behind_on_this_machine_too(log_dirs: list[str], tmp_path: Path) -> None:
