@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.evals.plan import settled_config
+from fleet.evals.rates import RatesRefused
 from fleet.evals.request import EvalRequest, ModelSpec, SolverSpec, TaskSpec
 from fleet.hawk import requirements
 from fleet.hawk.identity import eval_set_id
@@ -62,18 +63,27 @@ class EvalSet:
 
 
 def eval_set(
-    request: EvalRequest, *, source: PushedSource | NotPushed | None, options: Mapping[str, Any], nonce: str = ""
+    request: EvalRequest,
+    *,
+    source: PushedSource | NotPushed | None,
+    options: Mapping[str, Any],
+    nonce: str = "",
+    rates: Mapping[str, Any] | RatesRefused | None = None,
 ) -> EvalSet:
     """The eval set of a request. HawkRefused names everything that can't be honoured.
 
     `options`: of the fleet, those that aren't at their default; `new_fleet` is honoured by a `nonce`, which makes an id of its own.
+    `rates`: the request's table of model prices, or what is wrong with it.
     """
     problems = list(_problems(request))
     problems += option_problems(frozenset(options))
     if isinstance(source, NotPushed):
         problems += source.problems
+    if isinstance(rates, RatesRefused):
+        problems.append(rates.message())
+        rates = None
     origins = Origins(request.packages, source)
-    config = _config(request, origins)
+    config = _config(request, origins, rates)
     problems += origins.problems
     problems += _unfit(config)
     if problems:
@@ -118,8 +128,6 @@ def _problems(request: EvalRequest) -> Iterator[str]:
         yield "settings: no checkout travels to Hawk: leave them out, or run this on the fleet"
     if request.samples_per_job != "auto":
         yield "samples_per_job: a task is not cut into jobs on Hawk: leave it at auto"
-    if request.model_cost_config:
-        yield "model_cost_config: no table of prices goes to Hawk: leave it out"
     if taken := sorted(HAWKS_METADATA & request.metadata.keys()):
         yield f"metadata {', '.join(taken)}: Hawk writes over it: take another name"
 
@@ -172,7 +180,7 @@ def _seed(request: EvalRequest) -> int | None:
     return seeds.pop() if len(seeds) == 1 else None
 
 
-def _config(request: EvalRequest, origins: Origins) -> dict[str, Any]:
+def _config(request: EvalRequest, origins: Origins, rates: Mapping[str, Any] | None) -> dict[str, Any]:
     """Hawk's EvalSetConfig, as far as the request can be mapped."""
     config: dict[str, Any] = {
         "tasks": [_task(task, origins) for task in request.tasks],
@@ -195,6 +203,8 @@ def _config(request: EvalRequest, origins: Origins) -> dict[str, Any]:
         config["sample_shuffle"] = _seed(request)
     if "approval" in config:
         config["approval"] = _approval(config["approval"])
+    if rates:
+        config["model_cost_config"] = dict(rates)
     if request.tags:
         config["tags"] = request.tags
     if request.metadata:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,43 +16,24 @@ from fleet.evals.plan import make_manifest
 from fleet.evals.rates import FIELDS, rates_file
 from tests.job_environment import kit_request
 
+MODEL = "kit/known"
+
 
 @pytest.fixture
 def table(tmp_path: Path) -> str:
     """Dollars for a million tokens, in a person's own file."""
     file = tmp_path / "prices.yaml"
-    file.write_text(json.dumps({"kit/model": dict.fromkeys(FIELDS, 1_000_000)}))
+    file.write_text(json.dumps({MODEL: dict.fromkeys(FIELDS, 1_000_000)}))
     return str(file)
-
-
-PRICED = """
-from evalkit.tasks import plain
-from inspect_ai import task
-from inspect_ai.model import ModelInfo, set_model_info
-
-set_model_info("kit/model", ModelInfo())
-
-@task
-def priced():
-    return plain()
-"""
-"""Inspect prices only models that it knows of."""
-
-
-@pytest.fixture
-def priced_task(environment: JobEnvironment) -> Iterator[str]:
-    assert environment.source is not None
-    file = environment.source / "priced.py"
-    file.write_text(PRICED)
-    yield "priced.py@priced"
-    file.unlink()
 
 
 @pytest.mark.parametrize("priced", [True, False])
 def test_runners_price_by_the_runs_own_table(
-    environment: JobEnvironment, tmp_path: Path, table: str, priced_task: str, priced: bool
+    environment: JobEnvironment, tmp_path: Path, table: str, priced: bool
 ) -> None:
-    request = kit_request(priced_task, eval_config={"limit": 1}, model_cost_config=table if priced else None)
+    request = kit_request(
+        "plain", models=[MODEL], eval_config={"limit": 1}, model_cost_config=table if priced else None
+    )
     rates = rates_file(request.model_cost_config, tmp_path)
     (plan,) = plan_tasks(request, environment, tmp_path / "plan", env=os.environ, rates=rates)
     content = rates.read_bytes() if rates else None
@@ -63,7 +43,7 @@ def test_runners_price_by_the_runs_own_table(
     async def main() -> dict[str, object]:
         async with RunnerPool(environment, tmp_path / "runners", os.environ, rates=rates) as pool:
             answer = await (await pool.spawn()).run(manifest, manifest.jobs[0], tmp_path / "job")
-            return answer.result.model_usage["kit/model"]
+            return answer.result.model_usage[MODEL]
 
     usage = asyncio.run(main())
     assert usage.get("total_cost") == (usage["total_tokens"] if priced else None)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import signal
-import subprocess
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from inspect_ai.log import read_eval_log
 
-from fleet.hawk.api import OVER, SampleCounts
-from fleet.hawk.connect import Hawk as Client
-from fleet.hawk.plain import PlainCalls
-from tests.cloud import CloudUnderTest, Finished, finish, until
+from fleet.evals.rates import FIELDS
+from fleet.hawk.api import OVER
+from tests.cloud import CloudUnderTest, finish
+from tests.hawk.at import At
 from tests.hawk.published import Published
 from tests.hawk.server import Hawk
 from tests.hawk.test_api import ENVIRONMENT_S
@@ -43,46 +43,6 @@ OF_ITS_OWN = {
 """What a log of Hawk's has beside what no two logs have equal, and why. All else is equal."""
 
 
-class At:
-    """The command, and the deployment as a stranger sees it."""
-
-    def __init__(self, cloud: CloudUnderTest, hawk: Hawk, kit: Published) -> None:
-        self.cloud, self.hawk, self.kit = cloud, hawk, kit
-        self.api = Client(PlainCalls(hawk.address), hawk.token)
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        """`fleet run` with the package of evals, its flow run at the cloud's Prefect."""
-        source = ("--source", str(self.kit.checkout), "--package", f"inspect-ai=={version('inspect-ai')}")
-        found = {
-            "HAWK_API_URL": self.hawk.address,
-            "HAWK_ACCESS_TOKEN": self.hawk.token(),
-            "PREFECT_API_URL": self.cloud.local.prefect_api,
-        }
-        return self.cloud.start("run", *words, "--model", "kit/one", *source, "--json", **found)
-
-    def run(self, *words: str) -> Finished:
-        """The same to its end."""
-        return finish(self.start(*words), seconds=900)
-
-    def logs(self, tasks: Sequence[str], *words: str) -> dict[str, Path]:
-        """The logs of a run that went well, by task."""
-        done = self.run(*tasks, *words)
-        assert done.code == 0, done.err
-        return {one["task"]: Path(one["log"]) for one in done.report["evals"]}
-
-    def begun(self, before: Sequence[str]) -> str:
-        """The eval set that wasn't there before, once its samples run."""
-        (eval_set,) = until(
-            "an eval set is launched", lambda: set(self.hawk.started()) - set(before), seconds=ENVIRONMENT_S
-        )
-        until("its samples run", lambda: self.counts(eval_set).running, seconds=ENVIRONMENT_S, every=1.0)
-        return eval_set
-
-    def counts(self, eval_set: str) -> SampleCounts:
-        """Its samples."""
-        return self.api.eval_set_status(eval_set).progress
-
-
 @pytest.fixture
 def at(cloud: CloudUnderTest, deployment: Hawk, kit: Published) -> At:
     return At(cloud, deployment, kit)
@@ -90,19 +50,27 @@ def at(cloud: CloudUnderTest, deployment: Hawk, kit: Published) -> At:
 
 def test_a_request_comes_to_the_same_on_this_machine_on_the_fleet_and_on_hawk(at: At, tmp_path: Path) -> None:
     """Results, reductions, scores and metrics, sample by sample and field by field."""
-    epochs = ("--eval-arg", "epochs=2")
+    (tmp_path / "prices.json").write_text(json.dumps({"kit/known": dict.fromkeys(FIELDS, 1000)}))
+    asked = ("--eval-arg", "epochs=2", "--model-cost-config", str(tmp_path / "prices.json"))
     ways: dict[str, Sequence[str]] = {
         "local": ("--backend", "local"),
         "fleet": ("--local-cloud", "--ec2-arg", "max_workers=2"),
         "hawk": ("--backend", "hawk"),
     }
-    logs = {name: at.logs(TASKS, *epochs, "--log-dir", str(tmp_path / name), *way) for name, way in ways.items()}
+    logs = {name: at.logs(TASKS, *asked, "--log-dir", str(tmp_path / name), *way) for name, way in ways.items()}
     for task in TASKS:
         for name, own in (("fleet", {}), ("hawk", OF_ITS_OWN)):
             found = compare(logs["local"][task], logs[name][task], unequal=own)
             assert [str(one) for one in found.differences] == [], f"{task} on {name}"
             assert found.count > 500
+            assert cost_of(logs[name][task]) == pytest.approx(cost_of(logs["local"][task]))
+            assert cost_of(logs[name][task]) > 0
             assert set(found.fields) >= {"header.results", "reductions.*", "sample.scores", "summary.scores"}
+
+
+def cost_of(log: Path) -> float:
+    """Dollars, of all calls of its models."""
+    return sum(usage.total_cost or 0 for usage in read_eval_log(log, header_only=True).stats.model_usage.values())
 
 
 def test_a_run_whose_controller_is_killed_is_followed_by_the_same_command(at: At, tmp_path: Path) -> None:

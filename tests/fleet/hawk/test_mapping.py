@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from fleet.evals.rates import RatesRefused
 from fleet.evals.request import EvalRequest
 from fleet.hawk.mapping import LARGEST, EvalSet, ExpectedLog, eval_set
 from fleet.hawk.origins import AGENTS, PROVIDERS
@@ -175,13 +176,27 @@ def test_a_request_becomes_hawks_configuration(case: str) -> None:
     assert made(source, **more).config == {**CONFIG, **config}
 
 
+PRICES = {"openai/gpt-5": {"input": 1.25, "output": 10, "input_cache_write": 0, "input_cache_read": 0.125}}
+
+
+def priced(rates: dict[str, Any] | RatesRefused | None) -> EvalSet:
+    request = EvalRequest.model_validate({**REQUEST, "tags": ["x"]})
+    return eval_set(request, source=None, options={}, rates=rates)
+
+
+def test_prices_go_along_and_make_another_eval_set() -> None:
+    """A cost limit stops samples by them."""
+    assert priced(PRICES).config == {**CONFIG, "tags": ["x"], "model_cost_config": PRICES}
+    assert priced(PRICES).id != priced(None).id
+
+
 @pytest.mark.hawk
 def test_the_installed_hawk_takes_every_configuration() -> None:
     """By its own model, which its API reads requests with."""
     configs = [made(source, **more).config for more, source, _ in CONFIGS.values()]
     shuffled = made(eval_config={"sample_shuffle": True}).config
     extra = made(generate_config={"temperature": 0}, eval_config={"turn_limit": 3}).config
-    assert ask(VALIDATE, [*configs, shuffled, extra]) == ["temperature", "turn_limit"]
+    assert ask(VALIDATE, [*configs, priced(PRICES).config, shuffled, extra]) == ["temperature", "turn_limit"]
 
 
 @pytest.mark.parametrize(
@@ -228,7 +243,6 @@ def test_the_installed_hawk_takes_every_configuration() -> None:
         ({"python": "3.12"}, "python 3.12: Hawk's runner has its own"),
         ({"settings": ["/srv/setting"]}, "settings: no checkout travels to Hawk"),
         ({"samples_per_job": 3}, "samples_per_job: a task is not cut"),
-        ({"model_cost_config": "rates.yaml"}, "model_cost_config: no table of prices"),
         ({"metadata": {"created_by": "me"}}, "metadata created_by: Hawk writes over it"),
         ({"metadata": {"mood": "\N{GRINNING FACE}"}}, "can't hand on (U+1F600)"),
         ({"metadata": {"half": "\ud83d"}}, "can't hand on (U+D83D)"),
