@@ -129,6 +129,8 @@ class Deliveries:
     """Seconds since the epoch."""
     held: dict[str, JobMessage] = field(default_factory=dict)
     """Jobs in flight by receipt: what a worker that is stopped gives back."""
+    stored: set[tuple[EvalId, JobId]] = field(default_factory=set)
+    """Jobs that are done, also where a delivery was cancelled as it put the result: whoever counts takes them out."""
     _running: dict[tuple[EvalId, JobId], Lease] = field(default_factory=dict)
 
     async def deliver(self, message: Message) -> Delivered:
@@ -287,6 +289,7 @@ class Deliveries:
         if not await self.clockwork.in_thread(self._put_log, message, answer.log):
             self.say(f"job {message.job} has a result already; ours is dropped")
         await self.reports.send("job_done", message, seconds=round(answer.seconds, 3), **tally(answer.result))
+        self.stored.add((message.eval_id, message.job))
         await lease.done()
         return Delivered("done", rate_limited=answer.rate_limited)
 

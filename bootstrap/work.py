@@ -70,10 +70,18 @@ class _Flight:
     """A job that this worker holds."""
 
     message: Message
-    eval_id: EvalId
+    job: JobMessage | None
+    """What the message names; None: nothing that means anything here."""
     since: float
     """Monotonic seconds."""
+    released: bool = False
+    """Whether this worker has let go of it while it ran."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+    @property
+    def eval_id(self) -> EvalId:
+        """Of the eval that it belongs to; empty: of none."""
+        return self.job.eval_id if self.job else ""
 
 
 @dataclass(slots=True)
@@ -137,6 +145,7 @@ class Work:
         except BaseExceptionGroup as group:
             raise _first(group) from None  # it has its own traceback; the groups around it say nothing more
         if self.given_back:
+            self.say(f"jobs in flight that were given back: {len(self.given_back)}")
             await self.deliveries.reports.send("given_back", jobs=list[JsonValue](sorted(self.given_back)))
         return self.leaving or why
 
@@ -198,7 +207,7 @@ class Work:
                 if clock.now() - self._silent_from < SILENT_SECONDS:
                     self._idle_from = max(self._idle_from, clock.now())
             for message in messages:  # each task is started even if cancelled by now: it is what releases its message
-                flight = _Flight(message, _eval_of(message), clock.now())
+                flight = _Flight(message, _job_of(message), clock.now())
                 if self.held or self.leaving:  # since the queue was asked
                     flight.scope.cancel()
                 self._flights.append(flight)
@@ -227,6 +236,7 @@ class Work:
 
     async def _do(self, flight: _Flight) -> None:
         clock = self.deliveries.clockwork
+        delivered: Delivered | None = None
         try:
             with flight.scope:
                 delivered = await self.deliveries.deliver(flight.message)
@@ -237,9 +247,21 @@ class Work:
                 self._tell()
                 await self._adapt(delivered)
         finally:
+            self._count_stopped(flight, delivered)
             self._flights.remove(flight)
             self._idle_from = max(self._idle_from, clock.now())
             self._freed.set()
+
+    def _count_stopped(self, flight: _Flight, delivered: Delivered | None) -> None:
+        """Count a job whose delivery came to nothing: it went back, unless its result was being put just then."""
+        if flight.job is None:
+            return
+        key = flight.job.eval_id, flight.job.job
+        if delivered is None and key in self.deliveries.stored:
+            self.outcomes["done"] += 1
+        elif delivered is None and flight.released:
+            self.given_back.append(flight.job.job)
+        self.deliveries.stored.discard(key)
 
     def _tell(self) -> None:
         """Say how far the work is: after the first job, and then now and again."""
@@ -328,15 +350,10 @@ class Work:
 
     def _release(self, flights: Iterable[_Flight]) -> None:
         """Cancel these deliveries: each releases its message at once."""
-        released = []
         for flight in flights:
-            job = self.deliveries.held.get(flight.message.receipt)
-            if job is not None and not flight.scope.cancel_called:
-                released.append(job.job)
+            if flight.message.receipt in self.deliveries.held and not flight.scope.cancel_called:
+                flight.released = True
             flight.scope.cancel()
-        if released:
-            self.given_back += released
-            self.say(f"jobs in flight that are given back: {len(released)}")
 
 
 def is_over(idle: float, depth: Depth | None, stays: float, *, has_worked: bool) -> bool:
@@ -362,12 +379,12 @@ def told(outcomes: Mapping[str, int]) -> str:
     )
 
 
-def _eval_of(message: Message) -> EvalId:
-    """The eval that a message names; none, for one that means nothing here."""
+def _job_of(message: Message) -> JobMessage | None:
+    """The job that a message names; None, for one that means nothing here."""
     try:
-        return JobMessage.read(message.body).eval_id
+        return JobMessage.read(message.body)
     except DocumentRefused:
-        return ""
+        return None
 
 
 def _first(error: BaseException) -> BaseException:

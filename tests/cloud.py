@@ -184,6 +184,10 @@ class CloudUnderTest:
         pages = self.aws("s3").get_paginator("list_objects_v2").paginate(Bucket=preset.BUCKET, Prefix=prefix)
         return [it["Key"] for page in pages for it in page.get("Contents", [])]
 
+    def stored(self, kind: str) -> set[str]:
+        """Keys of all evals' results (`jobs`), of those that were set aside (`unusable`), of `failures`, and so on."""
+        return {key for key in self.keys() if f"/{kind}/" in key}
+
     def processes(self) -> set[Process]:
         """Every process of its instances."""
         folder = host_folder(state.cloud_folder(self.local.name)).resolve()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -99,6 +100,25 @@ def test_one_that_leaves_gives_back_at_once_what_is_not_kept(tmp_path: Path) -> 
     assert seen == [[world.jobs[1], world.jobs[2], world.jobs[4], world.jobs[5]]], "within a moment"
     assert world.results() == [world.jobs[0], world.jobs[3]]
     assert world.time.now == 54, "and it ends with its last job"
+
+
+def test_a_job_whose_result_is_being_put_as_the_worker_leaves_is_done_and_not_given_back(tmp_path: Path) -> None:
+    world = World(tmp_path, 2, slots=2)
+    world.scripts[world.jobs[1]] = Script(seconds=1000)
+    put_new = world.objects.put_new
+
+    def leave_then_put(key: str, data: bytes | BinaryIO) -> bool:
+        leaving(world, 900, lambda *_: False)()
+        return put_new(key, data)
+
+    world.objects.put_new = leave_then_put  # type: ignore[method-assign]
+    assert world.work() == ["interrupted"]
+    (worker,) = world.workers
+    assert (world.results(), world.waiting()) == ([world.jobs[0]], [world.jobs[1]])
+    assert (worker.outcomes, worker.given_back) == ({"done": 1}, [world.jobs[1]])
+    assert worker.deliveries.stored == set()
+    (event,) = [event for event in world.queues.events if event.kind == "given_back"]
+    assert event.detail["jobs"] == [world.jobs[1]]
 
 
 def test_an_earlier_end_counts_and_a_stop_still_ends_it_at_once(tmp_path: Path) -> None:
