@@ -50,7 +50,7 @@ def test_a_run_whose_every_job_fails_ends_with_the_top_errors(cloud: CloudUnderT
     assert (log.status, one["missing"]) == ("error", 6)
     assert log.error is not None
     assert "SampleChanged: sample 0, task" in log.error.message
-    (record, *_) = objects(cloud, f"/evals/{one['eval_id']}/failures/")
+    (record, *_) = sorted(cloud.keys(f"inspect-fleet/evals/{one['eval_id']}/failures/"))
     failure = json.loads(cloud.aws("s3").get_object(Bucket=preset.BUCKET, Key=record)["Body"].read())
     (worker,) = cloud.workers_of(report["run"])
     assert (failure["kind"], failure["final"], failure["worker"]) == ("SampleChanged", True, worker["name"])
@@ -121,9 +121,9 @@ def test_a_login_that_expires_midway_ends_the_run_and_the_same_request_finishes(
         *("--ec2-arg", "max_workers=1", "--ec2-arg", "concurrency_per_worker=1"),
         *("--local-cloud", "--json", "--log-dir", str(tmp_path)),
     )
-    before = {*objects(cloud, "/jobs/")}
+    before = cloud.stored("jobs")
     command = cloud.start(*request)
-    until("a job is done", lambda: {*objects(cloud, "/jobs/")} - before or command.poll(), seconds=120)
+    until("a job is done", lambda: cloud.stored("jobs") - before or command.poll(), seconds=120)
     kit = FaultKit(cloud.local.aws_endpoint)
     expired = {"times": None, "code": "ExpiredToken", "status": 403, "message": "The security token is expired"}
     kit.fault("ReceiveMessage", match="-events", **expired)
@@ -148,11 +148,5 @@ def test_a_login_that_expires_midway_ends_the_run_and_the_same_request_finishes(
     assert again.code == 0, again.err
     (one,) = again.report["evals"]
     assert (one["samples_done"], one["missing"]) == (6, 0)
-    (worker,) = cloud.workers_of(again.report["run"])
-    assert "; 3 jobs done" not in worker["state"]["message"], "what was done is not run again"
-
-
-def objects(cloud: CloudUnderTest, part: str) -> list[str]:
-    """Keys in the bucket with this part in them."""
-    pages = cloud.aws("s3").get_paginator("list_objects_v2").paginate(Bucket=preset.BUCKET)
-    return [entry["Key"] for page in pages for entry in page.get("Contents", []) if part in entry["Key"]]
+    workers = cloud.workers_of(again.report["run"])
+    assert not any("; 3 jobs done" in one["state"]["message"] for one in workers), "what was done is not run again"

@@ -11,7 +11,6 @@ from tests.cloud import ELEMENTS, CloudUnderTest, finish, until
 
 pytestmark = [pytest.mark.cloud, pytest.mark.exhaustive, pytest.mark.fault("controller-killed")]
 
-EVALS = "inspect-fleet/evals/"
 REQUEST = (
     *("run", *ELEMENTS, "-M", "latency=3", "-M", "seed=take-over", "--eval-arg", "limit=12", "--samples-per-job", "1"),
     *("--ec2-arg", "max_workers=2", "--ec2-arg", "concurrency_per_worker=1", "--local-cloud", "--json"),
@@ -20,14 +19,14 @@ REQUEST = (
 
 def test_the_same_request_goes_on_at_once_and_nothing_is_left(cloud: CloudUnderTest, tmp_path: Path) -> None:
     """Fault: SIGKILL to a controller. 0 samples lost, nothing done twice by two fleets, nothing left without a reaping."""
-
-    def results() -> list[str]:
-        return [key for key in cloud.keys(EVALS) if "/jobs/" in key and key not in earlier]
-
-    earlier = cloud.keys(EVALS)
+    earlier = cloud.stored("jobs")
     dead = cloud.start(*REQUEST, "--log-dir", str(tmp_path / "dead"))
     try:
-        until("both instances' work", lambda: len(results()) >= 2 or dead.poll() is not None, seconds=200)
+        until(
+            "both instances' work",
+            lambda: len(cloud.stored("jobs") - earlier) >= 2 or dead.poll() is not None,
+            seconds=200,
+        )
         assert dead.poll() is None, finish(dead).err
         killed = cloud.newest_run()
         assert killed

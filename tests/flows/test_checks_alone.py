@@ -8,7 +8,7 @@ import pytest
 
 from fleet.aws.permissions import PERMISSIONS
 from fleet.local import preset
-from tests.cloud import CloudUnderTest
+from tests.cloud import CloudUnderTest, until
 
 pytestmark = pytest.mark.cloud
 
@@ -23,8 +23,8 @@ def test_image_and_permissions_are_checked_by_flows_of_their_own(cloud: CloudUnd
     permissions = started(cloud, "preflight/preflight")
     assert cloud.wait_for(image, "COMPLETED")[0] == "COMPLETED"
     assert cloud.wait_for(permissions, "COMPLETED")[0] == "COMPLETED"
-    logs = cloud.prefect("logs/filter", {"logs": {"flow_run_id": {"any_": [image]}}})
-    assert any(f"worker image {preset.IMAGE} (from {preset.IMAGE_PARAMETER})" in line["message"] for line in logs)
+    said = f"worker image {preset.IMAGE} (from {preset.IMAGE_PARAMETER})"
+    until("what it found is in its log, which comes after its state", lambda: said in cloud.logs(image))
     (table,) = cloud.prefect("artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [permissions]}}})
     assert {row["outcome"] for row in json.loads(table["data"])} == {"allowed"}
     assert len(json.loads(table["data"])) == len(PERMISSIONS["controller"]) + len(PERMISSIONS["launcher"])

@@ -13,6 +13,8 @@ from tests.cloud import ELEMENTS, CloudUnderTest, Finished, finish, until
 
 pytestmark = pytest.mark.cloud
 
+LONG_S = 90
+"""A sample that lasts so long isn't done before a cancelled run has ended its instances, however slow the machine."""
 SMALL = ("--eval-arg", "limit=24", "--eval-arg", "epochs=2", "--samples-per-job", "4", "--ec2-arg", "max_workers=2")
 
 
@@ -99,12 +101,14 @@ def test_the_same_request_runs_nothing_twice(cloud: CloudUnderTest, tmp_path: Pa
 
 @pytest.mark.fault("cancelled")
 def test_a_run_cancelled_in_the_ui_ends_at_once(cloud: CloudUnderTest, tmp_path: Path) -> None:
-    command = cloud.start(*a_run("-M", "latency=5", "--ec2-arg", "new_fleet=true", log_dir=tmp_path))
+    before = cloud.stored("jobs")
+    command = cloud.start(*a_run("-M", f"latency={LONG_S}", "--ec2-arg", "new_fleet=true", log_dir=tmp_path))
     until("two instances", lambda: len(cloud.living_instances()) == 2, seconds=90)
     run = cloud.newest_run()
     assert run
     cloud.prefect(f"flow_runs/{run}/set_state", {"state": {"type": "CANCELLING"}, "force": False})
-    until("no instance", lambda: not cloud.living_instances(), seconds=10)
+    until("no instance", lambda: not cloud.living_instances(), seconds=LONG_S)
+    assert cloud.stored("jobs") == before, "before a job is done"
     done = finish(command)
     assert done.code == 1
     assert "was cancelled" in done.err

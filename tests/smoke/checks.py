@@ -21,11 +21,10 @@ from typing import Any
 
 from inspect_ai.log import read_eval_log
 
-from fleet.aws.instances import Instances
 from fleet.evals.site import Site
 from tests.smoke.account import end, left_of, living
 from tests.smoke.bill import wasted
-from tests.smoke.prefect_side import end_of, instance_at_work, run_with_tag
+from tests.smoke.prefect_side import end_of, instance_at_work, markets, run_with_tag
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SAMPLES = 20
@@ -135,12 +134,8 @@ def a_spot_instance_finishes(smoke: Smoke) -> str:
     with a_run(smoke, "max_workers=1", "spot=true") as (process, tag, folder):
         run = smoke.wait("the flow run", lambda: run_with_tag(tag))
         smoke.runs.append(run)
-        instance = smoke.wait("an instance at work", lambda: process.poll() is not None or instance_at_work(run))
-        market = "gone before it could be looked at"
-        if isinstance(instance, str) and (found := Instances(smoke.site.aws).get(instance)):
-            market = found.market
         complete(smoke.finish(process), folder)
-    return f"{SAMPLES} samples; the instance was {market}"
+    return f"{SAMPLES} samples; the instance was {' and '.join(markets(run))}"
 
 
 def a_killed_instance_costs_nothing(smoke: Smoke) -> str:

@@ -14,6 +14,7 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.sorting import FlowRunSort
 
+from fleet.pool.run_states import MARKET_LABEL
 from fleet.pool.runs import run_tag
 
 LATEST = 20
@@ -42,6 +43,13 @@ def end_of(run: str, instance: str) -> tuple[str, str]:
             if worker.state and (worker.infrastructure_pid or "").endswith(f"::{instance}"):
                 return worker.state.type.value, worker.state.message or ""
     return "", ""
+
+
+def markets(run: str) -> list[str]:
+    """Where the run's instances were bought: spot, on-demand. Prefect keeps it longer than EC2 does its instances."""
+    with get_client(sync_client=True) as client:
+        workers = client.read_flow_runs(flow_run_filter=FlowRunFilter(tags=FlowRunFilterTags(all_=[run_tag(run)])))
+    return sorted({str(worker.labels[MARKET_LABEL]) for worker in workers if MARKET_LABEL in worker.labels})
 
 
 def instance_at_work(run: str) -> str | None:
