@@ -126,6 +126,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 def kit(host: Host) -> Iterator[FaultKit]:
     """Faults of one test, gone after it, like its timing."""
     found = FaultKit(host.aws)
+    found.clear()  # also of the calls that were counted while nobody had it
     yield found
     found.clear()
     found.timing(pending=0.05, grace=5.0, minute=60.0, notice=120.0, credentials=21_600)

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 
 from fleet.local import preset
 from fleet.local.faults import FaultKit
-from tests.fleet.local.conftest import Host, describe, launch_parameters, state_of, wait_until
+from tests.fleet.local.conftest import PATIENCE, Host, describe, launch_parameters, state_of, wait_until
 
 
 def code_of(call: Callable[..., Any], **parameters: Any) -> str:
@@ -103,12 +103,14 @@ def test_an_unknown_filter_is_the_callers_mistake(ec2: Any, launch: Callable[...
 
 def test_an_instance_is_pending_before_it_runs(ec2: Any, kit: FaultKit, launch: Callable[..., str]) -> None:
     """RunInstances answers with pending instances; running comes later."""
-    kit.timing(pending=0.5)
+    kit.timing(pending=PATIENCE)
     answer = ec2.run_instances(**launch_parameters())
     assert answer["Instances"][0]["State"] == {"Code": 0, "Name": "pending"}
-    instance = ids(answer)[0]
-    assert state_of(ec2, instance) == "pending"
+    assert state_of(ec2, ids(answer)[0]) == "pending"
+    kit.timing(pending=0.05)
+    instance = launch()
     wait_until(lambda: state_of(ec2, instance) == "running")
+    ec2.terminate_instances(InstanceIds=ids(answer))
 
 
 @pytest.mark.parametrize(("size", "accepted"), [(16_384, True), (16_385, False)])
@@ -160,13 +162,15 @@ def test_an_unknown_instance_type_is_refused(ec2: Any) -> None:
 
 
 def test_an_instance_is_shutting_down_until_its_last_process_is_gone(
-    ec2: Any, host: Host, launch: Callable[..., str]
+    ec2: Any, host: Host, kit: FaultKit, launch: Callable[..., str]
 ) -> None:
     """TerminateInstances: shutting-down while the machine goes down, terminated afterwards."""
-    instance = launch("trap 'sleep 0.5; exit' TERM; touch up; while :; do sleep 0.05; done")
+    kit.timing(grace=PATIENCE)
+    instance = launch("trap 'until [ -e go ]; do sleep 0.05; done; exit' TERM; touch up; while :; do sleep 0.05; done")
     wait_until((host.home_of(instance) / "up").exists)
     ec2.terminate_instances(InstanceIds=[instance])
     assert state_of(ec2, instance) == "shutting-down"
+    (host.home_of(instance) / "go").touch()
     wait_until(lambda: state_of(ec2, instance) == "terminated")
     assert host.running_of(instance) == set()
     assert describe(ec2, instance)["StateReason"]["Code"] == "Client.UserInitiatedShutdown"

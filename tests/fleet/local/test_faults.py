@@ -129,12 +129,13 @@ def test_a_fault_may_be_one_instances(host: Host, kit: FaultKit, launch: Callabl
 
 def test_a_held_back_parameter_is_a_delayed_write(host: Host, ssm: Any, kit: FaultKit, unique: str) -> None:
     """Other calls go on meanwhile: a delay holds no lock."""
-    kit.fault("PutParameter", delay=1.0)
+    kit.fault("PutParameter", delay=2.0)
     from threading import Thread
 
+    other = host.client("ssm")
     put = Thread(target=ssm.put_parameter, kwargs={"Name": f"/{unique}", "Value": "v", "Type": "String"})
     put.start()
-    other = host.client("ssm")
+    wait_until(lambda: kit.hits() == [1])  # it is being held back
     with pytest.raises(other.exceptions.ParameterNotFound):
         other.get_parameter(Name=f"/{unique}")
     put.join()

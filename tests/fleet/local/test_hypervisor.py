@@ -14,6 +14,7 @@ import pytest
 
 from fleet.local import preset
 from fleet.local.faults import ControlRefused, FaultKit
+from fleet.local.power import FIFO
 from tests.fleet.local.conftest import PATIENCE, Host, describe, launch_parameters, state_of, wait_until
 
 Launch = Callable[..., str]
@@ -112,18 +113,22 @@ def test_an_instance_that_was_launched_to_stop_stops(ec2: Any, launch: Launch) -
 
 def test_a_shutdown_is_a_timer(host: Host, ec2: Any, kit: FaultKit, launch: Launch) -> None:
     """`shutdown -h +N` returns at once and ends the instance in N minutes."""
-    kit.timing(minute=0.1)
-    instance = launch("shutdown -h +5; touch up; sleep 1000")
+    instance = launch("shutdown -h +5; touch up; until [ -e go ]; do sleep 0.05; done; shutdown -h +5; sleep 1000")
     started(host.home_of(instance))
     assert state_of(ec2, instance) == "running"
+    kit.timing(minute=0.1)
+    (host.home_of(instance) / "go").touch()
     wait_until(lambda: state_of(ec2, instance) == "terminated")
 
 
 def test_a_shutdown_can_be_cancelled(host: Host, ec2: Any, kit: FaultKit, launch: Launch) -> None:
     """`shutdown -c`; a new time takes the place of the old one as well."""
     kit.timing(minute=0.05)
-    instance = launch("shutdown -h +1; shutdown -h +60000; shutdown -h +2; shutdown -c; sleep 0.5; touch up")
+    # As the shims say it, in one write: between two processes of a busy machine the first timer would be over.
+    said = r"shutdown -h +1\nshutdown -h +60000\nshutdown -h +2\nshutdown -c\n"
+    instance = launch(f"printf '{said}' > ../{FIFO}; sleep 0.5; touch up")
     started(host.home_of(instance))
+    assert "shutdown -c" in console_of(ec2, instance), "it was heard"
     assert state_of(ec2, instance) == "running"
 
 
@@ -144,7 +149,7 @@ def test_an_exit_trap_does_not_hold_up_a_termination(host: Host, ec2: Any, kit: 
 
 def test_term_comes_before_kill(host: Host, ec2: Any, kit: FaultKit, launch: Launch) -> None:
     """What runs on an instance hears TERM once, and is killed after the grace if it won't go."""
-    kit.timing(grace=0.5)
+    kit.timing(grace=3)
     instance = launch("trap 'echo heard' TERM; touch up; while :; do sleep 0.05; done")
     started(host.home_of(instance))
     ec2.terminate_instances(InstanceIds=[instance])
@@ -194,12 +199,12 @@ def test_only_the_console_is_left_of_an_instance(host: Host, ec2: Any, launch: L
 
 def test_an_instance_terminated_while_pending_never_boots(host: Host, ec2: Any, kit: FaultKit, launch: Launch) -> None:
     """It goes from pending to terminated, and its user data does not run."""
-    kit.timing(pending=0.3)
-    instance = launch("touch up")
-    ec2.terminate_instances(InstanceIds=[instance])
+    kit.timing(pending=PATIENCE)
+    instance = launch("echo booted")
+    (ended,) = ec2.terminate_instances(InstanceIds=[instance])["TerminatingInstances"]
+    assert ended["PreviousState"]["Name"] == "pending"
     wait_until(lambda: state_of(ec2, instance) == "terminated")
-    started(host.home_of(launch("touch up")))  # one that was launched after it has booted by now
-    assert not (host.home_of(instance) / "up").exists()
+    assert "booted" not in console_of(ec2, instance)
 
 
 def test_what_is_not_a_script_does_not_run(ec2: Any, launch: Launch) -> None:
@@ -231,10 +236,11 @@ def test_a_spot_instance_is_warned_and_then_taken(host: Host, ec2: Any, kit: Fau
     started(host.home_of(instance))
     with pytest.raises(KeyError):
         host.imds(instance, "meta-data/spot/instance-action")
-    kit.interrupt(instance, notice=0.5)
+    kit.interrupt(instance, notice=600)
     assert json.loads(host.imds(instance, "meta-data/spot/instance-action"))["action"] == "terminate"
     assert json.loads(host.imds(instance, "meta-data/events/recommendations/rebalance"))["noticeTime"]
     assert state_of(ec2, instance) == "running"
+    kit.interrupt(instance, notice=0)
     wait_until(lambda: state_of(ec2, instance) == "terminated")
     found = describe(ec2, instance)
     assert found["StateReason"]["Code"] == "Server.SpotInstanceTermination"
