@@ -223,18 +223,24 @@ def secret_parameter(parameter: str, client_of: ClientOf, sleep: Callable[[float
 
 def _run(command: Sequence[str], env: dict[str, str], log: BootLog) -> int:
     """Run the child until it ends, its output copied as it comes; signals that end us are passed on to it."""
-    child = subprocess.Popen(
-        list(command), env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+    begun = threading.Event()
+
+    def tell(number: int) -> None:
+        begun.wait()
+        child.send_signal(number)  # one that has ended gets none
 
     def forward(number: int, _frame: object) -> None:
         log.say(f"{signal.Signals(number).name} received; {command[0]} is told")
-        timer = threading.Timer(FORWARD_AFTER, child.send_signal, (number,))  # a child that has ended gets none
+        timer = threading.Timer(FORWARD_AFTER, tell, (number,))
         timer.daemon = True
         timer.start()
 
-    for number in ENDING:
+    for number in ENDING:  # before there is a child: a signal in between would end this process alone
         signal.signal(number, forward)
+    child = subprocess.Popen(
+        list(command), env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    begun.set()
     copier = threading.Thread(target=_copy, args=(child.stdout, log), daemon=True)
     copier.start()
     code = child.wait()  # without a bound: the user data powers the machine off after its maximum lifetime

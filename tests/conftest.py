@@ -8,9 +8,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from tests.cloud import CloudUnderTest
+
+
+# An example takes as long as the machine does; what it shows has nothing to do with it. In CI this builds on hypothesis's own
+# profile for it.
+settings.register_profile("any machine", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -19,7 +19,7 @@ from fleet.local import preset
 from fleet.local.corrections import replace
 from fleet.local.roots import Roots
 
-PENDING_SECONDS = 0.5
+PENDING_SECONDS = 1.0
 """How long an image is pending; on AWS minutes."""
 NAME_LENGTHS = range(3, 129)
 CANONICAL = "099720109477"

@@ -128,7 +128,7 @@ def test_a_process_that_answers_nothing_is_given_up_and_killed(
     nothing_to_merge: tuple[EvalManifest, Path], tmp_path: Path
 ) -> None:
     python = fake_python(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 600")
-    recompute = Recompute(own_environment(tmp_path, python), patience=0.5)
+    recompute = Recompute(own_environment(tmp_path, python), patience=2)
     with pytest.raises(RecomputeFailed, match="no answer within"):
         merge(*nothing_to_merge, [], tmp_path / "m.eval", recompute=recompute)
     with pytest.raises(ProcessLookupError):

@@ -6,6 +6,7 @@ import stat
 import zipfile
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -152,9 +153,17 @@ def test_imports_that_hang_end_as_a_dead_runner(tmp_path: Path, monkeypatch: pyt
     """A module of the user's may wait for a network for ever: zygote and runner alike."""
     monkeypatch.setattr(zygote, "WARM_S", 0.2)
     monkeypatch.setattr(runners, "READY_S", 0.2)
+    start, pids = RunnerPool._start, []
+
+    async def noted(self: RunnerPool, *what: Any) -> Any:
+        process = await start(self, *what)
+        pids.append(process.pid)
+        return process
+
+    monkeypatch.setattr(RunnerPool, "_start", noted)
     python = tmp_path / "e" / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
-    python.write_text(f"#!/bin/sh\necho $$ >> {tmp_path}/pids\nexec sleep 300\n")
+    python.write_text("#!/bin/sh\nexec sleep 300\n")
     python.chmod(0o755)
     (tmp_path / "e" / "empty").mkdir()
     environment = JobEnvironment(EnvironmentSpec(python="3.11", lock=""), python, None)
@@ -164,7 +173,6 @@ def test_imports_that_hang_end_as_a_dead_runner(tmp_path: Path, monkeypatch: pyt
             await pool.spawn()
 
     in_pool(environment, tmp_path, work)
-    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     assert len(pids) == 2
     assert not any(alive(pid) for pid in pids)
 

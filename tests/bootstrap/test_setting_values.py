@@ -136,7 +136,7 @@ def test_what_a_killed_process_left_is_in_nobodys_way(environment: JobEnvironmen
 def test_many_come_and_go_and_each_has_them_while_it_is_there(environment: JobEnvironment) -> None:
     def use(_: int) -> bool:
         with values_in_place(environment, {"linux": TEXT}):
-            return files(environment).get("linux.env") == TEXT
+            return (environment.working_folder / FOLDER / "linux.env").read_text() == TEXT
 
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(use, range(200)))

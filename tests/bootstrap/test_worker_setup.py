@@ -93,8 +93,8 @@ def test_one_that_is_killed_and_one_whose_program_is_missing_are_told_apart(tmp_
 
 
 def test_one_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
-    with pytest.raises(WorkerSetupFailed, match=r"didn't end within 0\.3 seconds \(begun"):
-        run(tmp_path, "echo begun; sleep 300 & echo $! > pid; wait", seconds=0.3)
+    with pytest.raises(WorkerSetupFailed, match=r"didn't end within 2 seconds \(begun"):
+        run(tmp_path, "echo begun; sleep 300 & echo $! > pid; wait", seconds=2)
     child = int((tmp_path / "pid").read_text())
     deadline = time.monotonic() + 10
     while _alive(child) and time.monotonic() < deadline:
@@ -183,5 +183,5 @@ def test_variables_of_the_shell_itself_are_nobodys() -> None:
 def _alive(pid: int) -> bool:
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
+    except OSError:  # it ended, also while this was being read
         return False

@@ -65,7 +65,7 @@ def _await(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
             connection.request("GET", "/v2/", headers={"Authorization": f"Basic {_basic()}"})
             status = connection.getresponse().status
-        except ConnectionError:
+        except (ConnectionError, TimeoutError):
             time.sleep(0.05)
         else:
             assert status == 200, "the registry refuses its own password"

@@ -21,8 +21,9 @@ from tests.docker.registry import TOKEN, USER, Registry
 
 pytestmark = pytest.mark.docker
 
-NAME = "fleet-test-user"
-GROUP = "fleet-test-group"
+NAME = f"fleet-test-user-{os.getpid()}"
+GROUP = f"fleet-test-group-{os.getpid()}"
+"""Of this process alone, which removes them; Linux takes 32 characters."""
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ def account(host: Host, monkeypatch: pytest.MonkeyPatch) -> FleetAccount:
 @pytest.fixture
 def kit(host: Host) -> Iterator[FaultKit]:
     found = FaultKit(host.aws)
+    found.clear()
     yield found
     found.clear()
 

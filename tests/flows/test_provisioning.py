@@ -183,6 +183,11 @@ def test_what_was_fetched_is_deleted_at_the_next_look(store: Store, flow: Flow, 
     assert store.held == {}
 
 
+def rounds_over(provisioning: Provisioning) -> bool:
+    """Whether no thread of it is at work."""
+    return all(one.over for one in provisioning._rounds)
+
+
 @pytest.mark.fault("no-answer")
 def test_a_flow_that_fails_is_begun_again_for_those_it_had_not_served(store: Store, flow: Flow, clock: Clock) -> None:
     flow.serve = lambda instance: flow.failures.append(ConnectionError("Prefect is away"))
@@ -191,6 +196,7 @@ def test_a_flow_that_fails_is_begun_again_for_those_it_had_not_served(store: Sto
         provisioning.look(workers)  # serves the first, fails at the second
         until(lambda: not flow.failures and len(store.held) == 2)
         until(lambda: flow.runs == [2])
+        until(lambda: rounds_over(provisioning))
         for _ in range(3):
             provisioning.look(workers)
             time.sleep(0.01)
@@ -211,8 +217,8 @@ def test_a_flow_that_fails_for_minutes_ends_the_run_with_its_error(
         while True:
             flow.failures = [error]
             provisioning.look(workers)
+            until(lambda: rounds_over(provisioning))
             clock.now += AGAIN_S
-            time.sleep(0.002)
 
     with pytest.raises(type(error)), provisioning_of(store, flow, clock) as provisioning:
         look_on()

@@ -28,6 +28,7 @@ def test_a_clean_up_is_not_disturbed_and_what_reminds_of_the_end_goes_on_after_i
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
         with deaf_to_sigterm():
+            heard.clear()
             signal.raise_signal(signal.SIGTERM)
             time.sleep(0.3)
             assert heard == []

@@ -45,6 +45,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 @pytest.fixture
 def kit(host: Host) -> Iterator[FaultKit]:
     found = FaultKit(host.aws)
+    found.clear()
     yield found
     found.clear()
 

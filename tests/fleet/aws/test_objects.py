@@ -3,7 +3,6 @@ from __future__ import annotations
 import datetime
 import hashlib
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -86,14 +85,6 @@ def test_the_first_of_two_wins_and_the_second_is_told(bucket: Objects, tmp_path:
     assert bucket.put_new("k", kind(tmp_path, b"first"))
     assert not bucket.put_new("k", kind(tmp_path, b"second"))
     assert bucket.get("k") == b"first"
-
-
-@pytest.mark.fault("duplicate-delivery")
-def test_of_many_at_once_exactly_one_is_first(bucket: Objects) -> None:
-    with ThreadPoolExecutor(8) as threads:
-        won = list(threads.map(lambda n: bucket.put_new("k", str(n).encode()), range(8)))
-    assert sum(won) == 1
-    assert bucket.get("k") == str(won.index(True)).encode()
 
 
 def test_an_open_file_is_put_from_its_start_at_each_try(bucket: Objects, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -83,6 +84,13 @@ def test_all_that_a_launch_may_give_is_priced_in_the_order_in_which_it_is_tried(
     )
 
 
+def threads_end() -> None:
+    """Wait for threads that nobody waits for otherwise: what they still ask and log is not the next test's."""
+    for thread in threading.enumerate():
+        if thread.name == "price":
+            thread.join(30)
+
+
 def test_prices_that_do_not_come_are_waited_for_together(aws: Aws) -> None:
     at_last = Event()
 
@@ -92,10 +100,11 @@ def test_prices_that_do_not_come_are_waited_for_together(aws: Aws) -> None:
     aws.pricing.meta.events.register("before-call.pricing.GetProducts", hang)
     began = time.monotonic()
     try:
-        found = hourly_prices(aws, [f"type-{number}" for number in range(40)], spot=False, patience=0.1)
+        found = hourly_prices(aws, [f"type-{number}" for number in range(40)], spot=False, patience=0.5)
     finally:
         at_last.set()
-    assert time.monotonic() - began < 40 * 0.1
+        threads_end()
+    assert time.monotonic() - began < 40 * 0.5
     assert [price.hourly for price in found] == [None] * 40
 
 
@@ -175,6 +184,7 @@ def test_a_service_that_never_answers_is_not_waited_for(aws: Aws) -> None:
         assert hourly_price(aws, TYPE, spot=False, patience=0.05) is None
     finally:
         at_last.set()
+        threads_end()
 
 
 @given(st.lists(st.floats(min_value=0.0001, max_value=1000).map(lambda usd: f"{usd:.10f}"), min_size=1, max_size=5))

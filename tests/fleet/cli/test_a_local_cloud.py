@@ -20,7 +20,7 @@ OWN = LocalCloud(
 )
 FAILED = CloudNotStarted(cloud="run-1", part="workers", why="ended with exit code 1", log="workers.log")
 WAIT_S = 20
-SOON_S = 0.2
+SOON_S = 1.0
 
 
 class Shown(Display):

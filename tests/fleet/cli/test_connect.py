@@ -23,6 +23,7 @@ from fleet.services.control_plane import (
     ensure_auth,
     put_order,
 )
+from fleet.services.tunnel import free_port
 from tests.cloud import finish, until
 from tests.fleet.local.conftest import Host, ec2, host, launch
 from tests.session_manager_plugin import install
@@ -43,6 +44,7 @@ class Laptop:
 
     host: Host
     path: str
+    port: int
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "AWS_"))}
@@ -55,7 +57,7 @@ class Laptop:
             "PATH": self.path,
         }
         return subprocess.Popen(
-            [sys.executable, "-m", "fleet.cli.main", "connect", "--port", "4271", *arguments],
+            [sys.executable, "-m", "fleet.cli.main", "connect", "--port", str(self.port), *arguments],
             env=kept | theirs,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -65,7 +67,7 @@ class Laptop:
 
 @pytest.fixture
 def laptop(host: Host, tmp_path: Path) -> Laptop:
-    return Laptop(host, f"{install(tmp_path / 'bin')}{os.pathsep}{os.environ['PATH']}")
+    return Laptop(host, f"{install(tmp_path / 'bin')}{os.pathsep}{os.environ['PATH']}", free_port(0))
 
 
 @pytest.fixture
@@ -109,7 +111,7 @@ def test_a_command_gets_the_address_and_the_auth_string_and_its_exit_code_is_our
     )
     done = finish(laptop.start("--", sys.executable, "-c", code), seconds=60)
     assert done.code == 7, done.err
-    assert done.out == "http://127.0.0.1:4271/api\n"
+    assert done.out == f"http://127.0.0.1:{laptop.port}/api\n"
     assert auth not in done.out + done.err
     assert plugins(tmp_path) == []
 
@@ -119,7 +121,7 @@ def test_a_session_that_drops_is_replaced_until_ctrl_c(laptop: Laptop, auth: str
     connected = laptop.start()
     try:
         assert connected.stdout is not None
-        assert connected.stdout.readline() == "Prefect UI   http://127.0.0.1:4271\n"
+        assert connected.stdout.readline() == f"Prefect UI   http://127.0.0.1:{laptop.port}\n"
         (first,) = plugins(tmp_path)
         os.kill(first, signal.SIGKILL)
         again = until("a new session", lambda: [one for one in plugins(tmp_path) if one != first])

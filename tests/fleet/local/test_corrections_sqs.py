@@ -228,9 +228,10 @@ def test_a_message_older_than_the_queue_keeps_is_gone(sqs: Any, queue: str) -> N
 
 def test_a_delayed_message_is_seen_when_its_delay_has_passed(sqs: Any, queue: str) -> None:
     """DelaySeconds hides a new message; above 900 it is refused."""
+    begun = time.monotonic()
     sqs.send_message(QueueUrl=queue, MessageBody="late", DelaySeconds=1)
-    assert receive(sqs, queue) == []
     assert receive(sqs, queue, wait=5)[0]["Body"] == "late"
+    assert time.monotonic() - begun >= 0.9
     with pytest.raises(ClientError) as caught:
         sqs.send_message(QueueUrl=queue, MessageBody="later", DelaySeconds=901)
     assert caught.value.response["Error"]["Code"] == "InvalidParameterValue"
@@ -258,14 +259,23 @@ def test_fifo_queues_keep_their_order(sqs: Any, unique: str) -> None:
 
 
 def test_a_deep_queue_is_as_quick_as_a_shallow_one(sqs: Any, queue: str) -> None:
-    """moto took 250 s to be sent 5,000 messages; the bound here is wide, the square is far above it."""
-    begun = time.monotonic()
-    threads = [Thread(target=send, args=(sqs, queue, 500)) for _ in range(4)]
+    """moto took 250 s to be sent 5,000 messages. Compared are the quickest of some calls each: the machine may be busy."""
+
+    def quickest() -> float:
+        took = []
+        for _ in range(10):
+            begun = time.perf_counter()
+            send(sqs, queue, 10)
+            took.append(time.perf_counter() - begun)
+        return min(took)
+
+    shallow = quickest()
+    threads = [Thread(target=send, args=(sqs, queue, 450)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    assert quickest() < 4 * shallow
     for message in receive(sqs, queue):
         sqs.delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
     assert depth(sqs, queue) == (1990, 0)
-    assert time.monotonic() - begun < 20

@@ -10,20 +10,30 @@ from fleet.local.ending import end_cloud, host_folder, mark
 from fleet.local.process_ref import ProcessRef
 from fleet.local.processes import MARK
 
-SLEEP = "import time; time.sleep(60)"
+SLEEP = "import time; print('up', flush=True); time.sleep(60)"
 DAEMON = f"""
 import subprocess, sys
-print(subprocess.Popen([sys.executable, "-c", {SLEEP!r}], start_new_session=True, stdout=subprocess.DEVNULL).pid)
+daemon = subprocess.Popen([sys.executable, "-c", {SLEEP!r}], start_new_session=True, stdout=subprocess.PIPE, text=True)
+print(daemon.stdout.readline() + str(daemon.pid))
 """
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
 
 
 def start(folder: Path, part: str, code: str = SLEEP) -> tuple[subprocess.Popen[str], ProcessRef]:
-    environ = {**os.environ, **mark(folder, part)}
-    process = subprocess.Popen([sys.executable, "-c", code], env=environ, text=True, stdout=subprocess.PIPE)
+    process = marked(mark(folder, part), code)
     found = ProcessRef.of(process.pid)
     assert found is not None
     return process, found
+
+
+def marked(entry: dict[str, str], code: str) -> subprocess.Popen[str]:
+    """A process that runs its code: amid its exec it has no environment, and can't be found by its mark."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, **entry}, text=True, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    return process
 
 
 def ended(process: subprocess.Popen[str]) -> int:
@@ -50,10 +60,9 @@ def test_what_was_never_written_down_is_found_by_its_mark(tmp_path: Path) -> Non
 
 
 def test_an_instances_process_goes_too_when_its_host_was_killed(tmp_path: Path) -> None:
-    environ = {**os.environ, MARK: f"{host_folder(tmp_path)}:i-0123"}
-    process = subprocess.Popen([sys.executable, "-c", SLEEP], env=environ)
+    process = marked({MARK: f"{host_folder(tmp_path)}:i-0123"}, SLEEP)
     assert end_cloud(tmp_path, {}) == []
-    assert process.wait() < 0
+    assert ended(process) < 0
 
 
 def test_another_cloud_stays(tmp_path: Path) -> None:
@@ -67,8 +76,6 @@ def test_another_cloud_stays(tmp_path: Path) -> None:
 
 def test_a_part_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     process, ref = start(tmp_path, "workers", STUBBORN)
-    assert process.stdout is not None
-    process.stdout.readline()
     began = time.monotonic()
     assert end_cloud(tmp_path, {"workers": ref}) == []
     assert ended(process) == -9

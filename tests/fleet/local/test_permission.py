@@ -41,8 +41,8 @@ def world(host: Host) -> None:
     for bucket in (preset.BUCKET, OTHER_BUCKET):
         for key in ("inspect-fleet/artifacts/a", "inspect-fleet/evals/e/manifest.json", "another/key"):
             s3.put_object(Bucket=bucket, Key=key, Body=b"x")
-    ssm.put_parameter(Name="/inspect-fleet/shared/docker-user", Value="u", Type="SecureString")
-    ssm.put_parameter(Name="/another/parameter", Value="s", Type="SecureString")
+    ssm.put_parameter(Name="/inspect-fleet/shared/docker-user", Value="u", Type="SecureString", Overwrite=True)
+    ssm.put_parameter(Name="/another/parameter", Value="s", Type="SecureString", Overwrite=True)
     for name in ("inspect-fleet-abc-work", "another-queue"):
         sqs.create_queue(QueueName=name)
 
@@ -224,13 +224,12 @@ def test_a_call_is_judged_in_a_moment(host: Host, instance: str) -> None:
     """A hundred calls of an instance take no longer than a person's, within the noise of a busy machine."""
     body = {**S3, "Key": "inspect-fleet/evals/e/jobs/speed.eval", "Body": b"x"}
 
-    def seconds(client: Any) -> float:
-        client.put_object(**body)
-        took = []
-        for _ in range(60):
+    clients = {"instance": host.as_instance("s3", instance), "person": host.client("s3")}
+    took: dict[str, list[float]] = {who: [] for who in clients}
+    for _ in range(60):  # by turns: a busy moment is both's
+        for who, client in clients.items():
             began = time.perf_counter()
             client.put_object(**body)
-            took.append(time.perf_counter() - began)
-        return sorted(took)[10]
-
-    assert seconds(host.as_instance("s3", instance)) < 2 * seconds(host.client("s3")) + 0.005
+            took[who].append(time.perf_counter() - began)
+    quick = {who: sorted(each)[10] for who, each in took.items()}
+    assert quick["instance"] < 2 * quick["person"] + 0.005

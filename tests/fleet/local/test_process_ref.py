@@ -10,15 +10,17 @@ import pytest
 
 from fleet.local.process_ref import ProcessRef, wait_gone
 
-SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
+SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
 
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(SLEEP)
-    yield process
-    process.kill()
-    process.wait()
+    """One that runs what it is to run: before, it has hardly any memory."""
+    with subprocess.Popen(SLEEP, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        yield process
+        process.kill()
 
 
 def test_a_process_is_itself(sleeper: subprocess.Popen[bytes]) -> None:
