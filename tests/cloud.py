@@ -26,6 +26,8 @@ from fleet.processes import Process
 Answer = TypeVar("Answer")
 ENDING_S = 10.0
 """Seconds after its end in which an instance's last processes may go."""
+LONG_S = 90
+"""A sample that lasts so long isn't done before a cancelled run has ended its instances, however slow the machine."""
 EXAMPLES = Path(__file__).parents[1] / "examples"
 ELEMENTS = ("fleet_examples/elements", "--model", "scripted/chemist", "--source", str(EXAMPLES))
 

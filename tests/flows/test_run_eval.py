@@ -9,12 +9,10 @@ import pytest
 from inspect_ai.log import EvalLog, read_eval_log
 
 from tests.checkouts import git, setting_kit
-from tests.cloud import ELEMENTS, CloudUnderTest, Finished, finish, until
+from tests.cloud import ELEMENTS, LONG_S, CloudUnderTest, Finished, finish, until
 
 pytestmark = pytest.mark.cloud
 
-LONG_S = 90
-"""A sample that lasts so long isn't done before a cancelled run has ended its instances, however slow the machine."""
 SMALL = ("--eval-arg", "limit=24", "--eval-arg", "epochs=2", "--samples-per-job", "4", "--ec2-arg", "max_workers=2")
 
 

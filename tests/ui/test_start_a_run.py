@@ -18,15 +18,13 @@ import pytest
 from inspect_ai.log import EvalLog, read_eval_log
 from playwright.sync_api import expect
 
-from tests.cloud import EXAMPLES, CloudUnderTest, until
+from tests.cloud import EXAMPLES, LONG_S, CloudUnderTest, until
 from tests.ui.prefect_ui import PrefectUI
 
 pytestmark = [pytest.mark.cloud, pytest.mark.browser]
 
 BUCKET = "inspect-fleet-123456789012-us-east-1"
 SAMPLES = 24
-LONG_S = 90
-"""A sample that lasts so long isn't done before a cancelled run has ended its instances, however slow the machine."""
 REQUEST: dict[str, Any] = {
     "tasks": [{"name": "fleet_examples/elements"}],
     "models": [{"name": "scripted/chemist"}],
